@@ -30,7 +30,7 @@ from merganser.core.rows.table_source import TableMatches
 from merganser.core.storage.local import LocalStore
 from merganser.core.storage.lock import hold_lock
 from merganser.errors import MerganserError
-from merganser.graph import EdgeType, GraphDatabase, GraphSchema, NodeType
+from merganser.graph import EdgeType, Endpoint, GraphDatabase, GraphSchema, NodeType
 from merganser.pipeline import Check, Dataset, Pipeline, RunOutcome, Source, load, run
 
 if TYPE_CHECKING:
@@ -482,6 +482,21 @@ def no_node(_: pytest.MonkeyPatch) -> None:
     graph().merge_edge(1, "KNOWS", 99)
 
 
+def no_nodes(_: pytest.MonkeyPatch) -> None:
+    ada, acme = Endpoint("Person", {"name": "person"}), Endpoint("Company", {"name": "company"})
+    rows = [{"person": "Eve", "company": "Acme"}]
+    options: dict[str, Any] = {"from_node": ada, "to_node": acme, "warn_on_missing_index": False}
+    GraphDatabase(":memory:").bulk_merge_edges("WORKS_AT", rows, **options)
+
+
+def has_edges(_: pytest.MonkeyPatch) -> None:
+    db = GraphDatabase(":memory:")
+    ada = db.create_node("Person", {"name": "Ada"}).id
+    db.create_edge(ada, "KNOWS", ada)
+    rows = [{"name": "Eve"}]
+    db.bulk_merge_nodes("Person", rows, match_on="name", missing="delete", warn_on_missing_index=False)
+
+
 def no_edge(_: pytest.MonkeyPatch) -> None:
     graph().update_edge(7, {"since": 2026})
 
@@ -667,7 +682,7 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
     "CountMismatchError": [rows_lost],
     "DatasetMergeError": [not_published, old_duckdb, not_published_before],
     "MergeConflictError": [two_match],
-    "NodeNotFoundError": [no_node],
+    "NodeNotFoundError": [no_node, no_nodes],
     "EdgeNotFoundError": [no_edge],
     "UniqueConstraintError": [duplicates, not_unique],
     "GraphSchemaError": [not_in_the_schema],
@@ -675,7 +690,7 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
     "PropertyValueError": [not_finite],
     "GraphFileError": [no_graph, no_json],
     "GraphLockedError": [kept_locked],
-    "GraphError": [closed],
+    "GraphError": [closed, has_edges],
     "ConfigurationError": [misspelt_key, no_parameter, deep_list, deep_table],
     "QualityError": [too_many_fail],
     "PipelineError": [spark_fails],

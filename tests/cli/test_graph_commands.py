@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 
 JOBS = "url,title,company,seen\n/1,Engineer,TechCorp,1\n/2,Designer,TechCorp,2\n/3,Analyst,DataWorks,3\n"
 POSTED = "job,company,since\n/1,TechCorp,2026\n/2,TechCorp,2026\n/3,DataWorks,2025\n"
+
+
+def counts(told: dict[str, Any]) -> tuple[int, int]:
+    return told["created"], told["matched"]
+
+
 ENDS = ["--from-type", "Job", "--from-key", "url=job", "--to-type", "Company", "--to-key", "name=company"]
 
 
@@ -82,7 +88,7 @@ def test_existing_records_get_the_columns_of_on_match(jobs: str, tmp_path: Path,
     told = answer(
         "graph", "merge", jobs, "again.csv", "--node-type", "Job", "--key", "url", "--on-match", "title,last=day"
     )
-    assert told == {"created": 1, "matched": 1}
+    assert counts(told) == (1, 1)
     rows = answer("graph", "query", jobs, '(Job {title in ["Architect", "Writer"]})')
     assert [row["properties"] for row in rows] == [
         {"url": "/1", "title": "Architect", "company": "TechCorp", "seen": 1, "last": "tue"},
@@ -93,10 +99,45 @@ def test_existing_records_get_the_columns_of_on_match(jobs: str, tmp_path: Path,
 def test_edges_may_be_merged_by_ids_and_by_a_key_of_their_own(jobs: str, tmp_path: Path, answer: Read) -> None:
     (tmp_path / "knows.csv").write_text("one,other,kind\n1,2,a\n2,1,a\n1,2,b\n")
     place = ["graph", "merge", jobs, "knows.csv", "--edge-type", "KNOWS", "--from-id", "one", "--to-id", "other"]
-    assert answer(*place, "--key", "kind", "--direction", "both") == {"created": 2, "matched": 1}
+    assert counts(answer(*place, "--key", "kind", "--direction", "both")) == (2, 1)
     rows = answer("graph", "query", jobs, "[KNOWS]", "--from-id", "1", "--to-id", "2", "--order-by", "kind")
     assert [row["properties"] for row in rows] == [{"kind": "a"}, {"kind": "b"}]
     assert answer("graph", "query", jobs, "[KNOWS]", "--from-id", "2") == []
+
+
+# G19, G20, G21
+def test_missing_nodes_are_deleted_kept_or_changed(jobs: str, tmp_path: Path, cli: Run, answer: Read) -> None:
+    (tmp_path / "today.csv").write_text("url,title\n/1,Engineer\n/9,Cook\n")
+    place = ["graph", "merge", jobs, "today.csv", "--node-type", "Job", "--key", "url"]
+    refused = cli(*place, "--missing", "delete", code=1)
+    assert "2 nodes to be deleted have edges: 2, 3. Pass --detach to delete" in refused.stderr
+    assert answer("graph", "stats", jobs)["nodes"]["Job"] == 3
+    kept = cli(*place, "--missing", "delete", "--detach", "keep")
+    assert kept.stdout == f"{jobs}: 1 Job node created, 1 matched, 2 missing but kept\n"
+    scope = ["--scope", "company=TechCorp"]
+    inside = [*place[:3], "tech.csv", *place[4:], *scope]
+    (tmp_path / "tech.csv").write_text("url\n/1\n")
+    assert answer(*inside, "--missing", "active=false", "--missing", "seen=0")["missing_ids"] == [2]
+    done = cli(*inside, "--missing", "delete", "--detach")
+    assert done.stdout == f"{jobs}: 0 Job nodes created, 1 matched, 1 deleted, 1 of their edges deleted\n"
+    for wrong in (["--missing", "active"], ["--missing", "a=1", "--missing", "a=2"]):
+        assert "Give keep, delete, or each property once" in cli(*place, *wrong, code=1).stderr
+    assert "--detach is for nodes" in cli(*place[:4], "--edge-type", "E", "--detach", "yes", code=2).stderr
+
+
+# G22
+def test_edges_whose_nodes_are_missing_are_skipped_or_their_nodes_created(
+    jobs: str, tmp_path: Path, cli: Run, answer: Read
+) -> None:
+    (tmp_path / "more.csv").write_text("job,company\n/1,TechCorp\n/8,TechCorp\n/9,New\n")
+    place = ["graph", "merge", jobs, "more.csv", "--edge-type", "SEEN", *ENDS]
+    refused = cli(*place, code=1)
+    assert "2 rows cannot be merged: row 1: no Job node has {'url': '/8'}; row 2: no Job" in refused.stderr
+    assert (
+        cli(*place, "--on-missing-node", "skip").stdout == f"{jobs}: 1 SEEN edge created, 0 matched, 2 rows skipped\n"
+    )
+    told = answer(*place, "--on-missing-node", "create", "--missing", "delete")
+    assert (counts(told), told["nodes_created"], told["missing"]) == ((2, 1), 3, 0)
 
 
 def test_former_names_of_options_work_and_are_not_shown(jobs: str, tmp_path: Path, cli: Run, answer: Read) -> None:
@@ -128,7 +169,7 @@ def test_rows_come_from_any_source(source: str, tmp_path: Path, answer: Read, mo
         connection.execute("CREATE TABLE rows AS SELECT 'a' AS name, 1 AS n UNION SELECT 'b', 2")
     connection.close()
     place = ["graph", "merge", "new.db", source, "--node-type", "Stop", "--key", "name", "--no-warn-on-missing-index"]
-    assert answer(*place, stdin=b"name,n\na,1\nb,2\n") == {"created": 2, "matched": 0}
+    assert counts(answer(*place, stdin=b"name,n\na,1\nb,2\n")) == (2, 0)
     assert [row["properties"] for row in answer("graph", "query", "new.db", "(Stop)")] == [
         {"name": "a", "n": 1},
         {"name": "b", "n": 2},

@@ -57,6 +57,7 @@ LAYERS = (
     "merganser.graph.querying",
     "merganser.graph.view",
     "merganser.graph.query_mixin",
+    "merganser.graph.record_mixin",
     "merganser.graph.database",
     "merganser.graph.text_query",
     "merganser.graph.spark",

@@ -1,6 +1,6 @@
 """`GraphDatabase`: a property graph in an SQLite file.
 
-Merges and single records are here; queries are in `query_mixin`, imports and exports in `exchange`.
+Merges are here; single records are in `record_mixin`, queries in `query_mixin`, imports and exports in `exchange`.
 """
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from merganser.graph.exchange.exchange_mixin import ExchangeMixin
-from merganser.graph.merging import bulk, merge, merge_pattern
+from merganser.graph.merging import bulk, bulk_edges, merge, merge_pattern
 from merganser.graph.query_mixin import QueryMixin
-from merganser.graph.sqlite import indexes, write
+from merganser.graph.record_mixin import RecordMixin
+from merganser.graph.sqlite import indexes
 from merganser.graph.sqlite.store import Store
 
 if TYPE_CHECKING:
@@ -20,13 +21,16 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from merganser.graph.merging.bulk import Endpoint, OnMatchColumns
+    from merganser.graph.merging.bulk_edges import MissingNodePolicy
     from merganser.graph.merging.merge import OnMatch
-    from merganser.graph.records import BulkResult, Edge, IndexInfo, MergedEdge, MergedNode, Node
+    from merganser.graph.merging.missing import MissingPolicy
+    from merganser.graph.records import BulkResult, IndexInfo, MergedEdge, MergedNode
     from merganser.graph.schema import GraphSchema
+    from merganser.graph.sqlite.chosen import DetachPolicy
     from merganser.graph.sqlite.sql import Table
 
 
-class GraphDatabase(QueryMixin, ExchangeMixin):
+class GraphDatabase(RecordMixin, QueryMixin, ExchangeMixin):
     """A property graph in one SQLite file or in memory, with an idempotent MERGE.
 
     It may be shared between threads, and several processes may open one file.
@@ -193,6 +197,9 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
         *,
         match_on: str | Sequence[str],
         on_match: OnMatchColumns = (),
+        missing: MissingPolicy = "keep",
+        scope: Mapping[str, Any] | None = None,
+        detach: DetachPolicy = False,
         touch: bool = True,
         warn_on_missing_index: bool = True,
     ) -> BulkResult:
@@ -204,16 +211,23 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
             match_on: The columns that identify a node; all other columns are properties of a new node.
             on_match: The columns that overwrite properties of a node that is found. In a mapping
                 `{property: column}`, a column of another name than its property is not stored in new nodes.
+            missing: What happens to the nodes of this type that no row matches: `"keep"`, `"delete"`, or the properties
+                that they get, such as `{"active": False}`.
+            scope: Properties of the nodes that the rows cover, such as `{"source": "feed-a"}`; others are never
+                missing. New nodes have these properties, and rows with other values are refused.
+            detach: Delete missing nodes together with their edges, or `"keep"` nodes that have edges; by default such
+                a node refuses the merge.
             touch: Set `updated_at` even if no property changes.
             warn_on_missing_index: Warn if the match properties have no index.
 
         >>> rows = [{"url": "/1", "seen": 1}, {"url": "/2", "seen": 1}, {"url": "/1", "seen": 2}]
         >>> with GraphDatabase(":memory:") as db:
         ...     _ = db.create_property_index("Job", "url")
-        ...     db.bulk_merge_nodes("Job", rows, match_on="url", on_match=["seen"])
-        BulkResult(created=2, matched=1)
+        ...     done = db.bulk_merge_nodes("Job", rows, match_on="url", on_match=["seen"])
+        >>> done.created, done.matched
+        (2, 1)
         """
-        options = bulk.BulkOptions(match_on, on_match, touch, warn_on_missing_index)
+        options = bulk.BulkOptions(match_on, on_match, touch, warn_on_missing_index, missing, scope, detach)
         return bulk.bulk_merge_nodes(self._store, type, rows, options)
 
     def bulk_merge_edges(
@@ -225,6 +239,9 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
         to_node: str | Endpoint = "to_id",
         match_on: str | Sequence[str] = (),
         on_match: OnMatchColumns = (),
+        on_missing_node: MissingNodePolicy = "error",
+        missing: MissingPolicy = "keep",
+        scope: Mapping[str, Any] | None = None,
         direction: Literal["out", "both"] = "out",
         touch: bool = True,
         warn_on_missing_index: bool = True,
@@ -238,6 +255,11 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
             to_node: The same for the nodes that edges lead to.
             match_on: The columns that identify an edge among those between the same nodes.
             on_match: The columns that overwrite properties, as in `bulk_merge_nodes`.
+            on_missing_node: What happens to a row whose node does not exist: `"error"` refuses the merge, `"skip"`
+                skips the row, `"create"` creates the node of an `Endpoint`.
+            missing: What happens to the edges of this type that no row matches, as in `bulk_merge_nodes`; with an
+                `Endpoint`, to those at nodes of its type.
+            scope: Properties of the edges that the rows cover, as in `bulk_merge_nodes`.
             direction: `"both"` also finds an edge that points the other way.
             touch: Set `updated_at` even if no property changes.
             warn_on_missing_index: Warn if the match properties of an `Endpoint` have no index.
@@ -249,11 +271,13 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
         ...     _ = db.create_node("Company", {"name": "TechCorp"})
         ...     _ = db.create_property_index("Job", "url"), db.create_property_index("Company", "name")
         ...     job, company = Endpoint("Job", {"url": "job"}), Endpoint("Company", {"name": "company"})
-        ...     db.bulk_merge_edges("POSTED_BY", rows, from_node=job, to_node=company)
-        BulkResult(created=2, matched=0)
+        ...     db.bulk_merge_edges("POSTED_BY", rows, from_node=job, to_node=company).created
+        2
         """
-        options = bulk.BulkOptions(match_on, on_match, touch, warn_on_missing_index)
-        return bulk.bulk_merge_edges(self._store, type, rows, (from_node, to_node), direction, options)
+        options = bulk.BulkOptions(match_on, on_match, touch, warn_on_missing_index, missing, scope)
+        return bulk_edges.bulk_merge_edges(
+            self._store, type, rows, (from_node, to_node), direction, on_missing_node, options
+        )
 
     def merge_pattern(
         self,
@@ -327,114 +351,3 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
         []
         """
         indexes.drop_index(self._store, name)
-
-    def create_node(self, type: str, properties: Mapping[str, Any] | None = None) -> Node:
-        """Create a node, even if an equal one exists.
-
-        Args:
-            type: The type of the node.
-            properties: Its properties.
-
-        >>> with GraphDatabase(":memory:") as db:
-        ...     db.create_node("Job", {"title": "Engineer"}).id
-        1
-        """
-        return write.create_node(self._store, type, properties)
-
-    def create_edge(self, from_id: int, type: str, to_id: int, properties: Mapping[str, Any] | None = None) -> Edge:
-        """Create an edge, even if an equal one exists.
-
-        Args:
-            from_id: The id of the node that the edge leads from.
-            type: The type of the edge.
-            to_id: The id of the node that it leads to.
-            properties: Its properties.
-
-        >>> with GraphDatabase(":memory:") as db:
-        ...     job, company = db.create_node("Job").id, db.create_node("Company").id
-        ...     db.create_edge(job, "POSTED_BY", company, {"since": 2026}).properties
-        {'since': 2026}
-        """
-        return write.create_edge(self._store, from_id, type, to_id, properties)
-
-    def get_node(self, node_id: int) -> Node | None:
-        """Read a node by its id, or None if it does not exist.
-
-        Args:
-            node_id: The id of the node.
-
-        >>> with GraphDatabase(":memory:") as db:
-        ...     db.get_node(1) is None
-        True
-        """
-        return write.get_node(self._store, node_id)
-
-    def get_edge(self, edge_id: int) -> Edge | None:
-        """Read an edge by its id, or None if it does not exist.
-
-        Args:
-            edge_id: The id of the edge.
-
-        >>> with GraphDatabase(":memory:") as db:
-        ...     db.get_edge(1) is None
-        True
-        """
-        return write.get_edge(self._store, edge_id)
-
-    def update_node(self, node_id: int, properties: Mapping[str, Any], *, replace: bool = False) -> Node:
-        """Overwrite properties of a node.
-
-        Args:
-            node_id: The id of the node.
-            properties: The new values; None removes a property.
-            replace: Remove all other properties.
-
-        >>> with GraphDatabase(":memory:") as db:
-        ...     job = db.create_node("Job", {"title": "Engineer", "seen": 1})
-        ...     db.update_node(job.id, {"seen": 2}).properties
-        {'title': 'Engineer', 'seen': 2}
-        """
-        return write.update_record(self._store, "nodes", write.get_node, node_id, properties, replace=replace)
-
-    def update_edge(self, edge_id: int, properties: Mapping[str, Any], *, replace: bool = False) -> Edge:
-        """Overwrite properties of an edge.
-
-        Args:
-            edge_id: The id of the edge.
-            properties: The new values; None removes a property.
-            replace: Remove all other properties.
-
-        >>> with GraphDatabase(":memory:") as db:
-        ...     stop = db.create_node("Stop").id
-        ...     edge = db.create_edge(stop, "NEXT", stop, {"minutes": 2})
-        ...     db.update_edge(edge.id, {"line": 7}, replace=True).properties
-        {'line': 7}
-        """
-        return write.update_record(self._store, "edges", write.get_edge, edge_id, properties, replace=replace)
-
-    def delete_node(self, node_id: int) -> None:
-        """Delete a node and its edges.
-
-        Args:
-            node_id: The id of the node.
-
-        >>> with GraphDatabase(":memory:") as db:
-        ...     db.delete_node(db.create_node("Job").id)
-        ...     db.nodes().count()
-        0
-        """
-        write.delete_record(self._store, "nodes", node_id)
-
-    def delete_edge(self, edge_id: int) -> None:
-        """Delete an edge.
-
-        Args:
-            edge_id: The id of the edge.
-
-        >>> with GraphDatabase(":memory:") as db:
-        ...     stop = db.create_node("Stop").id
-        ...     db.delete_edge(db.create_edge(stop, "NEXT", stop).id)
-        ...     db.edges().count()
-        0
-        """
-        write.delete_record(self._store, "edges", edge_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
@@ -74,12 +74,30 @@ class Path(DisplayMixin):
         return len(self.edges)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class BulkResult(DisplayMixin):
-    """The number of rows of a bulk merge that created a node or edge, and of those that matched one."""
+    """Counts of a bulk merge: rows that created a node or edge, and rows that matched one.
+
+    `missing` counts the records that no row matched and that were deleted or changed, and `missing_ids` lists them;
+    `kept` counts nodes that were not deleted because they have edges, `detached` the edges deleted with nodes.
+    `skipped` counts rows whose nodes do not exist, and `skipped_rows` describes the first ten; `nodes_created` counts
+    nodes created for edges.
+    """
 
     created: int
     matched: int
+    missing: int = 0
+    kept: int = 0
+    detached: int = 0
+    skipped: int = 0
+    nodes_created: int = 0
+    missing_ids: tuple[int, ...] = ()
+    skipped_rows: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        found = {one.name: getattr(self, one.name) for one in fields(self)}
+        named = [f"{name}={value!r}" for name, value in found.items() if value or name in {"created", "matched"}]
+        return f"BulkResult({', '.join(named)})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from tests.graph.graph_oracle import assert_unchanged, dump
 from merganser.core.columnar.take import to_array
 from merganser.errors import MerganserError
 from merganser.graph import BulkResult, Endpoint, GraphDatabase
-from merganser.graph.merging import bulk
+from merganser.graph.merging import bulk, bulk_edges
 from merganser.graph.sqlite import lookup, write
 from merganser.graph.values import normalize_properties
 
@@ -146,7 +146,7 @@ def edge_merge(
     ends: tuple[Any, Any], match: tuple[str, ...], on_match: dict[str, str], *, touch: bool, is_undirected: bool
 ) -> Callable[[GraphDatabase, Any], object]:
     def merge(db: GraphDatabase, rows: Any) -> object:
-        work = bulk.BulkEdges(db._store, "E", match, on_match, touch=touch)
+        work = bulk_edges.BulkEdges(db._store, "E", match, on_match, touch=touch)
         work.set_endpoints(*ends, is_undirected=is_undirected)
         return work.run(rows), work.changed
 

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from merganser.cli.command import CommandOutput, columns, confirm, flatten_names, say, storage_option, wrap_command
+from merganser.cli.command import (
+    CommandOutput,
+    columns,
+    confirm,
+    flatten_names,
+    pair,
+    parse_value,
+    say,
+    storage_option,
+    wrap_command,
+)
 from merganser.cli.graph.file import RenamedOption, open_graph, open_writable_graph, schema_option, timeout_option
 from merganser.cli.sources import make_reading, open_source, reading_options
 from merganser.core.storage.location import locate
@@ -100,6 +110,31 @@ _names_option = partial(click.option, type=columns, multiple=True)
     type=click.Choice(["out", "both"]),
     help="Direction of edges to match: 'both' includes edges that point the other way; default: out.",
 )
+@click.option(
+    "--on-missing-node",
+    type=click.Choice(["error", "skip", "create"]),
+    help="What happens to an edge whose node does not exist; default: error.",
+)
+@click.option(
+    "--missing",
+    multiple=True,
+    metavar="keep, delete or PROPERTY=VALUE",
+    help="What happens to nodes or edges of the type that no row matches: the properties are set; default: keep.",
+)
+@click.option(
+    "--scope",
+    type=pair,
+    multiple=True,
+    metavar="PROPERTY=VALUE",
+    help="Properties of the nodes or edges that SOURCE covers; others are never missing.",
+)
+@click.option(
+    "--detach",
+    type=click.Choice(["yes", "keep"]),
+    is_flag=False,
+    flag_value="yes",
+    help="Delete missing nodes with their edges, or keep nodes that have edges; by default these are refused.",
+)
 @click.option("--touch/--no-touch", default=True, help="Set updated_at of every match; on by default.")
 @click.option(
     "--warn-on-missing-index/--no-warn-on-missing-index",
@@ -123,10 +158,23 @@ def merge(graph: str, source: str, **given: Any) -> CommandOutput:
         done = _merge_rows(opened, rows, given)
     noun = f"{given['node_type']} node" if given["node_type"] else f"{given['edge_type']} edge"
     report = f"{graph}: {pluralize(done.created, noun)} created, {done.matched:,} matched"
-    return CommandOutput(done.to_dict(), [report])
+    return CommandOutput(done.to_dict(), [report + _describe_further(done, given)])
 
 
-_EDGE_OPTIONS = ("from_type", "from_key", "from_id", "to_type", "to_key", "to_id", "direction")
+def _describe_further(done: BulkResult, given: dict[str, Any]) -> str:
+    """Describe what else a merge did, if it did."""
+    missing = "deleted" if given["missing"] == ("delete",) else "missing and changed"
+    counts = {
+        missing: done.missing,
+        "missing but kept": done.kept,
+        "of their edges deleted": done.detached,
+        "rows skipped": done.skipped,
+        "nodes created for edges": done.nodes_created,
+    }
+    return "".join(f", {count:,} {text}" for text, count in counts.items() if count)
+
+
+_EDGE_OPTIONS = ("from_type", "from_key", "from_id", "to_type", "to_key", "to_id", "direction", "on_missing_node")
 
 
 def _check_usage(given: dict[str, Any]) -> None:
@@ -141,6 +189,8 @@ def _check_usage(given: dict[str, Any]) -> None:
         if not given["match_on"]:
             raise click.UsageError("Nodes need --key, the columns that identify one.")
         return
+    if given["detach"]:
+        raise click.UsageError("--detach is for nodes. Leave it out, or give --node-type instead of --edge-type.")
     for end in ("from", "to"):
         type_, keys, id_column = (given[f"{end}_{name}"] for name in ("type", "key", "id"))
         if bool(type_) != bool(keys) or (type_ and id_column):
@@ -152,11 +202,29 @@ def _merge_rows(graph: GraphDatabase, rows: Any, given: dict[str, Any]) -> BulkR
     options = {name: given[name] for name in ("touch", "warn_on_missing_index")}
     options["match_on"] = flatten_names(given["match_on"])
     options["on_match"] = _parse_property_columns(given["on_match"], "--on-match")
+    options["missing"] = _parse_missing(given["missing"])
+    options["scope"] = {name: parse_value(text) for name, text in given["scope"]} or None
     if given["node_type"]:
+        options["detach"] = {"yes": True, "keep": "keep"}.get(given["detach"], False)
         return graph.bulk_merge_nodes(given["node_type"], rows, **options)
     options["direction"] = given["direction"] or "out"
+    options["on_missing_node"] = given["on_missing_node"] or "error"
     start, end = _make_endpoint(given, "from"), _make_endpoint(given, "to")
     return graph.bulk_merge_edges(given["edge_type"], rows, from_node=start, to_node=end, **options)
+
+
+def _parse_missing(given: Sequence[str]) -> str | dict[str, Any]:
+    """Parse what happens to missing records: a word, or the properties that they get."""
+    if len(given) == 1 and given[0] in {"keep", "delete"}:
+        return given[0]
+    found = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not name or not equals or name in found:
+            message = f"--missing has {text!r}. Give keep, delete, or each property once, as PROPERTY=VALUE."
+            raise InvalidArgumentError(message)
+        found[name] = parse_value(value)
+    return found or "keep"
 
 
 def _make_endpoint(given: dict[str, Any], end: str) -> str | Endpoint:

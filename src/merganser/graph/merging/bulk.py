@@ -11,18 +11,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from merganser.errors import InvalidArgumentError, MergeConflictError, NodeNotFoundError
+from merganser.errors import InvalidArgumentError
 from merganser.graph.merging import merge
 from merganser.graph.merging.bulk_columns import can_merge_columns, merge_columns
+from merganser.graph.merging.missing import put_in_scope, read_missing_options, start_missing_records
 from merganser.graph.records import BulkResult, MergedEdge, MergedNode
 from merganser.graph.sqlite import write
+from merganser.graph.sqlite.chosen import Deletion
 from merganser.graph.sqlite.indexes import list_indexes, read_names, warn_without_index
 from merganser.graph.sqlite.lookup import (
-    check_columns,
     extract_keys,
     find_by_keys,
     find_first_positions,
@@ -33,6 +35,8 @@ from merganser.graph.sqlite.sql import Table, has_json_path
 from merganser.graph.values import apply_properties, drop_nulls, encode, normalize_name, normalize_properties
 
 if TYPE_CHECKING:
+    from merganser.graph.merging.missing import MissingOptions, MissingPolicy, MissingRecords
+    from merganser.graph.sqlite.chosen import DetachPolicy
     from merganser.graph.sqlite.lookup import Key
     from merganser.graph.sqlite.store import Store
     from merganser.graph.values import Properties
@@ -40,6 +44,8 @@ if TYPE_CHECKING:
 # Properties that one statement overwrites; SQLite's expressions have at most 1,000 levels.
 _MAX_UPDATED_PROPERTIES = 300
 
+# The ids of the nodes that each row connects; None for a row whose nodes are missing.
+Endpoints: TypeAlias = "list[tuple[int, ...] | None]"
 # The columns that overwrite the properties of the same name, or the column for each property.
 OnMatchColumns: TypeAlias = "str | Sequence[str] | Mapping[str, str]"
 
@@ -77,6 +83,9 @@ class BulkOptions:
     on_match: OnMatchColumns
     touch: bool
     warn_on_missing_index: bool
+    missing: MissingPolicy
+    scope: Mapping[str, Any] | None
+    detach: DetachPolicy = False
 
 
 def bulk_merge_nodes(store: Store, type_: str, rows: Any, options: BulkOptions) -> BulkResult:
@@ -88,22 +97,8 @@ def bulk_merge_nodes(store: Store, type_: str, rows: Any, options: BulkOptions) 
     if options.warn_on_missing_index:
         warn_without_index(store, type_, names)
     columns = read_on_match_columns(options.on_match, names)
-    return BulkNodes(store, type_, names, columns, touch=options.touch).run(rows)
-
-
-def bulk_merge_edges(
-    store: Store, type_: str, rows: Any, endpoints: Sequence[str | Endpoint], direction: str, options: BulkOptions
-) -> BulkResult:
-    """Merge rows into edges; see `GraphDatabase.bulk_merge_edges`."""
-    write.check_type(type_)
-    merge.check_direction(direction)
-    names = read_names(options.match_on, "match_on")
-    work = BulkEdges(store, type_, names, read_on_match_columns(options.on_match, names), touch=options.touch)
-    work.set_endpoints(*endpoints, is_undirected=direction == "both")
-    for endpoint in endpoints:
-        if options.warn_on_missing_index and isinstance(endpoint, Endpoint):
-            warn_without_index(store, endpoint.type, endpoint.match)
-    return work.run(rows)
+    missing = read_missing_options(options.missing, options.scope, options.detach, names)
+    return BulkNodes(store, type_, names, columns, touch=options.touch, missing=missing).run(rows)
 
 
 def read_on_match_columns(given: OnMatchColumns, names: tuple[str, ...]) -> dict[str, str]:
@@ -132,6 +127,27 @@ class _Record:
     matched: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class NumberedRows:
+    """Rows with their numbers in the source, the ids of the nodes that they connect, and their keys."""
+
+    numbers: Sequence[int]
+    rows: list[Properties]
+    endpoints: Endpoints
+    # None if they cannot be joined on.
+    keys: list[Key] | None
+
+    def drop_unconnected(self) -> NumberedRows:
+        """Drop the rows whose nodes are missing."""
+        has_nodes = [found is not None for found in self.endpoints]
+        return NumberedRows(
+            list(compress(self.numbers, has_nodes)),
+            list(compress(self.rows, has_nodes)),
+            list(compress(self.endpoints, has_nodes)),
+            None if self.keys is None else list(compress(self.keys, has_nodes)),
+        )
+
+
 class BulkNodes:
     """A bulk merge of nodes; a row is its properties, as they will be stored."""
 
@@ -143,7 +159,14 @@ class BulkNodes:
     is_undirected = False
 
     def __init__(
-        self, store: Store, type_: str, names: tuple[str, ...], on_match_columns: dict[str, str], *, touch: bool
+        self,
+        store: Store,
+        type_: str,
+        names: tuple[str, ...],
+        on_match_columns: dict[str, str],
+        *,
+        touch: bool,
+        missing: MissingOptions | None = None,
     ) -> None:
         self.store = store
         self.type = type_
@@ -153,37 +176,73 @@ class BulkNodes:
         self.on_match_columns = on_match_columns
         # A column that only overwrites a property of another name is not stored as a property itself.
         self.property_columns = {*names, *(name for name, column in on_match_columns.items() if name == column)}
+        self.missing = missing
+        if missing is not None:
+            # New records have the properties of the scope, from a column of theirs or from the scope itself.
+            self.property_columns.update(missing.scope)
         self.non_property_columns = set(on_match_columns.values()) - self.property_columns
         self.touch = touch
+        # The records that no row matched, if something happens to them.
+        self.missing_records: MissingRecords | None = None
+        # Rows whose nodes are missing: their number, and the reasons of the first ones.
+        self.skipped = 0
+        self.skip_reasons: list[str] = []
+        self.nodes_created = 0
         # Stored records that were changed; exact if touch is off and no key occurs twice.
         self.changed = 0
 
     def run(self, given: Any) -> BulkResult:
         """Merge all rows, or none if one is refused."""
         created = count = 0
+        required = self.non_property_columns | self.property_columns
+        required -= {*(self.missing.scope if self.missing else ())} - {*self.names, *self.on_match_columns}
         with self.store.transaction():
+            if self.missing is not None:
+                self.missing_records = self.start_missing_records(self.missing)
             one_by_one = self.needs_row_by_row()
             by_column = not one_by_one and can_merge_columns(self)
-            for batch in read_batches(given, (*self.non_property_columns, *self.property_columns)):
+            for given_batch in read_batches(given, required):
+                batch = given_batch if self.missing is None else put_in_scope(given_batch, self.missing.scope, count)
                 found = merge_columns(self, batch) if by_column and isinstance(batch, pa.RecordBatch) else None
                 if found is None:
                     found = self.merge_rows(count, batch, one_by_one=one_by_one)
                 created += found
                 count += len(batch)
-        return BulkResult(created, count - created)
+            self.check_skipped()
+            done = Deletion(()) if self.missing_records is None else self.missing_records.apply()
+        return BulkResult(
+            created,
+            count - created - self.skipped,
+            missing=len(done.ids),
+            kept=done.kept,
+            detached=done.detached,
+            skipped=self.skipped,
+            nodes_created=self.nodes_created,
+            missing_ids=done.ids,
+            skipped_rows=tuple(self.skip_reasons),
+        )
+
+    def start_missing_records(self, options: MissingOptions) -> MissingRecords:
+        """Start to record which records are matched, of all that could be missing."""
+        return start_missing_records(self.store, self.table, self.type, (), options)
+
+    def check_skipped(self) -> None:
+        """Refuse rows whose nodes are missing, unless they may be skipped."""
 
     def merge_rows(self, first: int, batch: pa.RecordBatch | Sequence[Mapping[str, Any]], *, one_by_one: bool) -> int:
         """Merge a batch as rows, and count the records that it creates."""
         created = 0
         for given in split_rows(batch):
             rows = [normalize_properties(row, f"row {number}") for number, row in enumerate(given, first)]
-            endpoints = self.resolve_endpoints(rows, first)
             keys = extract_keys(rows, self.columns, first)
-            if one_by_one or keys is None:
-                created += self.merge_row_by_row(first, rows, endpoints)
-            else:
-                created += self.merge_batch(first, rows, endpoints, self.prepend_endpoints(endpoints, keys))
+            numbered = NumberedRows(range(first, first + len(rows)), rows, self.resolve_endpoints(rows, first), keys)
             first += len(rows)
+            if None in numbered.endpoints:
+                numbered = numbered.drop_unconnected()
+            if one_by_one or numbered.keys is None:
+                created += self.merge_row_by_row(numbered)
+            else:
+                created += self.merge_batch(numbered, self.prepend_endpoints(numbered.endpoints, numbered.keys))
         return created
 
     def needs_row_by_row(self) -> bool:
@@ -199,28 +258,31 @@ class BulkNodes:
             )
         )
 
-    def resolve_endpoints(self, rows: list[Properties], first: int) -> list[tuple[int, ...]]:  # noqa: ARG002 - edges need it
-        """Find the ids of the nodes that each row connects."""
+    def resolve_endpoints(self, rows: list[Properties], first: int) -> Endpoints:  # noqa: ARG002 - edges need it
+        """Find the ids of the nodes that each row connects; None for a row that is skipped, because one is missing."""
         return [()] * len(rows)
 
-    def prepend_endpoints(self, endpoints: list[tuple[int, ...]], keys: list[Key]) -> list[Key]:  # noqa: ARG002 - as above
+    def prepend_endpoints(self, endpoints: Endpoints, keys: list[Key]) -> list[Key]:  # noqa: ARG002 - as above
         """Put the ids of the endpoints before each key."""
         return keys
 
-    def merge_row_by_row(self, first: int, rows: list[Properties], endpoints: list[tuple[int, ...]]) -> int:
+    def merge_row_by_row(self, rows: NumberedRows) -> int:
         """Merge a batch row after row, and count the records that it creates."""
         before = self.store.connection.total_changes
-        created = sum(map(self.merge_row, range(first, first + len(rows)), rows, endpoints))
+        created = sum(map(self.merge_row, rows.numbers, rows.rows, rows.endpoints))
         self.changed += self.store.connection.total_changes - before - created
         return created
 
-    def merge_row(self, number: int, row: Properties, endpoints: tuple[int, ...]) -> bool:
+    def merge_row(self, number: int, row: Properties, endpoints: tuple[int, ...] | None) -> bool:
         """Merge one row, and return whether it created a record."""
         match = {name: row[name] for name in self.names}
         change = merge.MatchUpdate(self.select_updates(row), match, {}, allow_key_change=False, touch=self.touch)
-        return write.call_with_label(
-            f"row {number}", self.merge_record, match, self.select_new_properties(row), change, endpoints
-        ).created
+        merged = write.call_with_label(
+            f"row {number}", self.merge_record, match, self.select_new_properties(row), change, endpoints or ()
+        )
+        if self.missing_records is not None:
+            self.missing_records.add([merged.id])
+        return merged.created
 
     def merge_record(
         self,
@@ -242,14 +304,14 @@ class BulkNodes:
             row = {name: value for name, value in row.items() if name not in self.non_property_columns}
         return drop_nulls(row)
 
-    def merge_batch(self, first: int, rows: list[Properties], endpoints: list[tuple[int, ...]], keys: list[Key]) -> int:
+    def merge_batch(self, rows: NumberedRows, keys: list[Key]) -> int:
         """Merge a batch at once, and count the records that it creates."""
-        records = self.find_records(first, rows, endpoints, keys)
+        records = self.find_records(rows, keys)
         created = 0
-        for row, endpoint_ids, key in zip(rows, endpoints, keys, strict=True):
+        for row, endpoint_ids, key in zip(rows.rows, rows.endpoints, keys, strict=True):
             record = records.get(key)
             if record is None:
-                records[key] = _Record(None, self.select_new_properties(row), endpoint_ids)
+                records[key] = _Record(None, self.select_new_properties(row), endpoint_ids or ())
                 created += 1
                 continue
             record.matched = True
@@ -260,9 +322,7 @@ class BulkNodes:
         self.write_records(records.values())
         return created
 
-    def find_records(
-        self, first: int, rows: list[Properties], endpoints: list[tuple[int, ...]], keys: list[Key]
-    ) -> dict[Key, _Record]:
+    def find_records(self, rows: NumberedRows, keys: list[Key]) -> dict[Key, _Record]:
         """Find the stored record of each key."""
         positions = find_first_positions(keys)
         distinct = list(positions)
@@ -271,8 +331,11 @@ class BulkNodes:
             key = distinct[slot]
             if key in records:
                 # Merging the row alone meets the same conflict, and raises it.
-                self.merge_row(first + positions[key], rows[positions[key]], endpoints[positions[key]])
+                position = positions[key]
+                self.merge_row(rows.numbers[position], rows.rows[position], rows.endpoints[position])
             records[key] = _Record(record_id, {})
+        if self.missing_records is not None:
+            self.missing_records.add(record.id for record in records.values() if record.id is not None)
         return records
 
     def write_records(self, records: Iterable[_Record]) -> None:
@@ -293,90 +356,3 @@ class BulkNodes:
             if self.touch or signature:
                 statement = write.build_update_sql(self.table, signature, touch=self.touch)
                 self.changed += self.store.connection.executemany(statement, parameters).rowcount
-
-
-class BulkEdges(BulkNodes):
-    """A bulk merge of edges, whose keys begin with the ids of their endpoints."""
-
-    table: Table = "edges"
-    insert_sql = write.INSERT_EDGE
-    endpoint_sql = "r.from_id = k.c0 AND r.to_id = k.c1 AND "
-
-    def set_endpoints(self, from_node: str | Endpoint, to_node: str | Endpoint, *, is_undirected: bool) -> None:
-        """Set the columns by which rows identify the nodes that they connect."""
-        self.is_undirected = is_undirected
-        if is_undirected:
-            self.endpoint_sql = "((r.from_id = k.c0 AND r.to_id = k.c1) OR (r.from_id = k.c1 AND r.to_id = k.c0)) AND "
-        self.endpoints = (from_node, to_node)
-        for endpoint in self.endpoints:
-            if isinstance(endpoint, Endpoint):
-                self.non_property_columns.update(endpoint.match.values())
-            elif isinstance(endpoint, str):
-                self.non_property_columns.add(endpoint)
-            else:
-                message = f"from_node or to_node is {endpoint!r}; give a column of ids, or an Endpoint."
-                raise InvalidArgumentError(message)
-        self.non_property_columns -= self.property_columns
-
-    def resolve_endpoints(self, rows: list[Properties], first: int) -> list[tuple[int, ...]]:
-        """Find the ids of the nodes that each row connects."""
-        return list(zip(*(self.resolve_endpoint(endpoint, rows, first) for endpoint in self.endpoints), strict=True))
-
-    def resolve_endpoint(self, endpoint: str | Endpoint, rows: list[Properties], first: int) -> list[int]:
-        """Find the ids of the nodes at one end of all rows."""
-        if isinstance(endpoint, str):
-            return self.read_id_column(endpoint, rows, first)
-        keys = extract_keys(rows, endpoint.match, first)
-        if keys is None:
-            return [self.find_one_node(endpoint, row, number) for number, row in enumerate(rows, first)]
-        positions = find_first_positions(keys)
-        distinct = list(positions)
-        ids: dict[Key, int] = {}
-        for slot, found in find_by_keys(self.store, "nodes", endpoint.type, tuple(endpoint.match), distinct):
-            position = positions[distinct[slot]]
-            ids[distinct[slot]] = (
-                self.find_one_node(endpoint, rows[position], first + position) if distinct[slot] in ids else found
-            )
-        for position, key in enumerate(keys):
-            if key not in ids:
-                ids[key] = self.find_one_node(endpoint, rows[position], first + position)
-        return [ids[key] for key in keys]
-
-    def read_id_column(self, column: str, rows: list[Properties], first: int) -> list[int]:
-        """Check the ids in a column."""
-        check_columns(rows, [column], first)
-        ids: list[Any] = [row[column] for row in rows]
-        for number, given in enumerate(ids, first):
-            if type(given) is not int:
-                message = f"row {number}: the column {column!r} has {given!r}, which is not an id; give node ids."
-                raise InvalidArgumentError(message)
-        unknown = self.store.connection.execute(
-            "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT id FROM nodes)", (encode(ids),)
-        ).fetchone()
-        if unknown:
-            missing = write.make_not_found_error("nodes", unknown[0])
-            raise NodeNotFoundError(f"row {first + ids.index(unknown[0])}, column {column!r}: {missing}")
-        return ids
-
-    def find_one_node(self, endpoint: Endpoint, row: Properties, number: int) -> int:
-        """Find one node, or raise why it cannot be identified."""
-        match = {name: row[column] for name, column in endpoint.match.items()}
-        found = merge.find_nodes(self.store, endpoint.type, match)
-        if len(found) > 1:
-            raise MergeConflictError(endpoint.type, match, found, label=f"row {number}")
-        if not found:
-            message = f"row {number}: no {endpoint.type} node has {match!r}. Merge the nodes before their edges."
-            raise NodeNotFoundError(message)
-        return found[0].id
-
-    def prepend_endpoints(self, endpoints: list[tuple[int, ...]], keys: list[Key]) -> list[Key]:
-        """Put the ids of the endpoints before each key."""
-        return [(*(sorted(ids) if self.is_undirected else ids), *key) for ids, key in zip(endpoints, keys, strict=True)]
-
-    def merge_record(
-        self, match: Properties, new: Properties, change: merge.MatchUpdate, endpoints: tuple[int, ...]
-    ) -> MergedNode | MergedEdge:
-        """Merge one record."""
-        from_id, to_id = endpoints
-        edge = merge.EdgeMatch(self.type, from_id, to_id, match, self.is_undirected)
-        return merge.merge_one_edge(self.store, edge, new, change)

@@ -59,6 +59,8 @@ def merge_columns(work: BulkNodes, batch: pa.RecordBatch) -> int | None:
     changed = ~is_new
     if not work.touch:
         changed &= _find_changes(work, encoded, found[len(work.endpoints) + 1 :])
+    if work.missing_records is not None:
+        work.missing_records.add(one for one in ids if one is not None)
     created = _insert_new(work, encoded, endpoint_ids, is_new)
     _update_changed(work, encoded, record_ids, changed)
     return created

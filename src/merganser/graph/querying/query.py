@@ -32,13 +32,15 @@ from merganser.graph.querying.conditions import (
 from merganser.graph.querying.fields import COMPARED_FIELDS
 from merganser.graph.querying.results import Edges, Nodes, Rows
 from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, Edge, Node, to_edge, to_node
-from merganser.graph.sqlite.sql import Parameter, build_key_sql
+from merganser.graph.sqlite.chosen import check_detach, delete_chosen, update_chosen
+from merganser.graph.sqlite.sql import Parameter, Table, build_key_sql
 from merganser.graph.sqlite.write import check_ids
-from merganser.graph.values import MAX_INT64, normalize_name
+from merganser.graph.values import MAX_INT64, normalize_name, normalize_properties
 
 if TYPE_CHECKING:
     from merganser.graph.querying.columns import Column
     from merganser.graph.querying.conditions import Direction, Operator, Where
+    from merganser.graph.sqlite.chosen import DetachPolicy
     from merganser.graph.sqlite.store import Store
 
 RecordT = TypeVar("RecordT", bound=Node | Edge)
@@ -52,7 +54,7 @@ class _Query(ABC, Generic[RecordT]):
     """What queries for nodes and queries for edges share."""
 
     _columns: ClassVar[str]
-    _table: ClassVar[str]
+    _table: ClassVar[Table]
     _store: Store
     _conditions: tuple[Condition, ...]
     _order: tuple[str, ...] = ()
@@ -213,9 +215,32 @@ class _Query(ABC, Generic[RecordT]):
     def __iter__(self) -> Iterator[RecordT]:
         return iter(self.exec())
 
+    def update(self, properties: Mapping[str, Any]) -> int:
+        """Overwrite properties of the records, and count those that changed; None removes a property.
+
+        Args:
+            properties: The new values.
+
+        >>> from merganser.graph import GraphDatabase
+        >>> with GraphDatabase(":memory:") as db:
+        ...     for age in (20, 30, 40):
+        ...         _ = db.create_node("Person", {"age": age})
+        ...     db.nodes("Person").where("age", ">=", 30).update({"senior": True})
+        2
+        """
+        updates = normalize_properties(properties, "properties")
+        with self._store.transaction():
+            return len(update_chosen(self._store, self._table, *self._build_id_query(), updates))
+
+    def _build_id_query(self) -> tuple[str, tuple[Parameter, ...]]:
+        return self._build_query("SELECT {}", f"{_ALIAS}id", self._order_sql)
+
+    @property
+    def _order_sql(self) -> str:
+        return f"ORDER BY {', '.join((*self._order, f'{_ALIAS}id'))}"
+
     def _read_rows(self) -> list[Any]:
-        order = ", ".join((*self._order, f"{_ALIAS}id"))
-        return self._run("SELECT {}", self._columns, f"ORDER BY {order}")
+        return self._run("SELECT {}", self._columns, self._order_sql)
 
     def _read_groups(self, columns: list[Column], order: list[str]) -> Rows:
         keys = [f"{column.order} NULLS LAST" for column in columns if not column.is_aggregate]
@@ -224,11 +249,14 @@ class _Query(ABC, Generic[RecordT]):
 
     def _run(self, frame: str, columns: str, order: str = "") -> list[Any]:
         """Run the query inside a frame, which has {} in the place of its columns."""
+        return self._store.fetch_all(*self._build_query(frame, columns, order))
+
+    def _build_query(self, frame: str, columns: str, order: str = "") -> tuple[str, tuple[Parameter, ...]]:
         condition = join_conditions(self._conditions)
         limit = -1 if self._limit is None else min(self._limit, MAX_INT64)
         body = f"{columns} FROM {self._table} AS r WHERE {condition.sql} {order} LIMIT ? OFFSET ?"
         parameters: tuple[Parameter, ...] = (*condition.parameters, limit, min(self._offset, MAX_INT64))
-        return self._store.fetch_all(frame.replace("{}", body), parameters)
+        return frame.replace("{}", body), parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +268,24 @@ class NodeQuery(_Query[Node]):
     def exec(self) -> Nodes:
         """Read the nodes, sorted by `order_by`, then by id."""
         return Nodes(map(to_node, self._read_rows()))
+
+    def delete(self, *, detach: DetachPolicy = False) -> int:
+        """Delete the nodes, and count them.
+
+        Args:
+            detach: Delete nodes together with their edges, or `"keep"` nodes that have edges; by default such a node
+                refuses the deletion of all.
+
+        >>> from merganser.graph import GraphDatabase
+        >>> with GraphDatabase(":memory:") as db:
+        ...     for age in (20, 30, 40):
+        ...         _ = db.create_node("Person", {"age": age})
+        ...     db.nodes("Person").where("age", ">=", 30).delete()
+        2
+        """
+        check_detach(detach)
+        with self._store.transaction():
+            return len(delete_chosen(self._store, self._table, *self._build_id_query(), detach).ids)
 
     def connected_to(
         self,
@@ -301,6 +347,19 @@ class EdgeQuery(_Query[Edge]):
     def exec(self) -> Edges:
         """Read the edges, sorted by `order_by`, then by id."""
         return Edges(map(to_edge, self._read_rows()))
+
+    def delete(self) -> int:
+        """Delete the edges, and count them.
+
+        >>> from merganser.graph import GraphDatabase
+        >>> with GraphDatabase(":memory:") as db:
+        ...     stop = db.create_node("Stop").id
+        ...     _ = db.create_edge(stop, "NEXT", stop)
+        ...     db.edges("NEXT").delete()
+        1
+        """
+        with self._store.transaction():
+            return len(delete_chosen(self._store, self._table, *self._build_id_query(), detach=False).ids)
 
 
 def query_nodes(store: Store, type_: str | None) -> NodeQuery:

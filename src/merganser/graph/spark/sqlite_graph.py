@@ -18,7 +18,8 @@ from merganser.display import pluralize
 from merganser.errors import NodeNotFoundError
 from merganser.graph.database import GraphDatabase
 from merganser.graph.json_columns import to_python_values
-from merganser.graph.merging.bulk import BulkEdges, BulkNodes, Endpoint
+from merganser.graph.merging.bulk import BulkNodes, Endpoint
+from merganser.graph.merging.bulk_edges import BulkEdges
 from merganser.graph.merging.merge import find_nodes
 from merganser.graph.spark import collect
 from merganser.graph.spark.endpoints import EdgeRecords, MissingPolicy, check_missing
