@@ -16,6 +16,9 @@ BROWSER := .venv/.browser
 PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadgroup
 # Tests of DuckDB's part in a merge, on the oldest DuckDB; pytest's status 5 means that ARGS deselected every test.
 ON_OLDEST := changes clauses keys merge_property null_keys results sql strategies
+# Tests of random clauses: `make test-clauses` tries many more of them than `make test`.
+CLAUSE_PROPERTIES := tests/engines/test_clause_property.py tests/engines/test_apply_in_order_property.py \
+	tests/engines/test_null_keys.py::test_many_null_safe_clauses_agree_with_duckdb
 TEST_OLDEST = .venv-oldest/bin/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow" --engine duckdb \
 	$(ON_OLDEST:%=tests/engines/test_%.py) tests/engines/duckdb tests/spec \
 	$(ARGS) || [ $$? -eq 5 ]
@@ -52,7 +55,7 @@ test: $(STAMP) $(OLDEST) ## run every test, after setting up what they need
 
 test-clauses: $(STAMP) ## compare thousands of random MERGE clauses with DuckDB's own MERGE, on every engine
 	@$(WITH_JAVA) $(PYTEST) --all-examples --engine duckdb --engine arrow --engine spark --engine spark-broadcast \
-		--engine spark-shuffle tests/engines/test_clause_property.py $(ARGS)
+		--engine spark-shuffle $(CLAUSE_PROPERTIES) $(ARGS)
 
 test-writers: $(STAMP) ## let many processes change one dataset, and kill them; takes half an hour
 	@$(WITH_JAVA) $(PY) -m pytest --all-examples tests/crash/test_serial_order.py $(ARGS)

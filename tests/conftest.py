@@ -153,6 +153,13 @@ def io(engine: str) -> DatasetIO:
 
 
 @pytest.fixture
+def example_count(engine: str, request: pytest.FixtureRequest) -> int:
+    """How many random lists of clauses to try on the engine under test."""
+    fast, on_spark = (2000, 60) if request.config.getoption("--all-examples") else (40, 2)
+    return on_spark if engine in SPARK else fast
+
+
+@pytest.fixture
 def lake(tmp_path: Path) -> str:
     """A folder for datasets; a dataset of its own is `f"{lake}/t"`."""
     return str(tmp_path)

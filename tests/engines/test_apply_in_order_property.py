@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import tempfile
 from dataclasses import replace
@@ -60,12 +59,10 @@ def _set_sequence(rnd: random.Random, clause: Clause, *, in_inserts: bool) -> Cl
 # Q8 Q1 Q4 K9 M3
 @needs_merge
 @pytest.mark.slow
-def test_rows_of_a_key_in_order_agree_with_one_native_merge_for_each(engine: str) -> None:
-    examples = int(os.environ.get("MERGANSER_CLAUSE_EXAMPLES", "100"))
-    count = {"spark": 4, "spark-broadcast": 20, "spark-shuffle": 20}.get(engine, examples)
+def test_rows_of_a_key_in_order_agree_with_one_native_merge_for_each(engine: str, example_count: int) -> None:
     io = open_dataset_io(engine)
-    seeds = st.integers(0, 1 << 32)
-    settings(max_examples=count)(given(seed=seeds)(lambda seed: _check(io, make_ordered_case(random.Random(seed)))))()
+    check = given(seed=st.integers(0, 1 << 32))(lambda seed: _check(io, make_ordered_case(random.Random(seed))))
+    settings(max_examples=min(example_count, 400))(check)()
 
 
 def _check(io: DatasetIO, case: Case) -> None:

@@ -217,12 +217,10 @@ def _updates(clauses: list[Clause]) -> bool:
 # Q1 Q2 Q4 Q6
 @needs_merge
 @pytest.mark.slow
-def test_random_clauses_agree_with_native_merge(engine: str, request: pytest.FixtureRequest) -> None:
-    fast, on_spark = (2000, 60) if request.config.getoption("--all-examples") else (60, 2)
-    count = on_spark if engine.startswith("spark") else fast
+def test_random_clauses_agree_with_native_merge(engine: str, example_count: int) -> None:
     io = open_dataset_io(engine)
     seeds = st.integers(0, 1 << 32)
-    settings(max_examples=count)(given(seed=seeds)(lambda seed: _check(io, make_case(random.Random(seed)))))()
+    settings(max_examples=example_count)(given(seed=seeds)(lambda seed: _check(io, make_case(random.Random(seed)))))()
 
 
 def _check(io: DatasetIO, case: Case) -> None:
