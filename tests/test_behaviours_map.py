@@ -28,7 +28,7 @@ GROUPS = {
     "E": 7,
     "Q": 8,
     "V": 1,
-    "L": 4,
+    "L": 7,
 }
 NUMBERS = [f"{letter}{number}" for letter, last in GROUPS.items() for number in range(1, last + 1)]
 SCENARIOS = [

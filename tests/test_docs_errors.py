@@ -524,6 +524,10 @@ def not_finite(_: pytest.MonkeyPatch) -> None:
     graph().create_node("Person", {"height": float("nan")})
 
 
+def no_supported_query(_: pytest.MonkeyPatch) -> None:
+    graph().query("MATCH (p:Job) WITH p RETURN p")
+
+
 def no_graph(_: pytest.MonkeyPatch) -> None:
     Path("notes.txt").write_text("This is no database." * 100, "utf-8")
     GraphDatabase("notes.txt")
@@ -654,6 +658,7 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
         two_onto_one,
         no_such_column_type,
         no_condition,
+        no_supported_query,
     ],
     "SqlError": [no_merge],
     "MissingExtraError": [no_package, no_filesystem, no_java, other_executors],

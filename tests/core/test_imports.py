@@ -59,7 +59,6 @@ LAYERS = (
     "merganser.graph.query_mixin",
     "merganser.graph.record_mixin",
     "merganser.graph.database",
-    "merganser.graph.text_query",
     "merganser.graph.spark",
     "merganser.graph",
     "merganser.pipeline.run_result",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from merganser.graph.merging.merge_pattern import merge_pattern
 from merganser.graph.querying.pattern import Pattern, build_pattern
 from merganser.graph.querying.query import EdgeQuery, NodeQuery, query_edges, query_nodes
 from merganser.graph.querying.stats import GraphStats, read_stats
+from merganser.graph.querying.text_merge import read_merged
+from merganser.graph.querying.text_parser import check_parameters_used, parse_query
+from merganser.graph.querying.text_query import QueryOptions, run_query
 from merganser.graph.querying.traverse import Traversal
 from merganser.graph.view.neighbourhood import Neighbourhood, read_neighbourhood
 
@@ -14,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from merganser.graph.querying.conditions import Direction, Where
+    from merganser.graph.querying.results import Edges, Nodes, Paths, Rows
     from merganser.graph.records import Path
     from merganser.graph.sqlite.store import Store
 
@@ -54,6 +59,32 @@ class QueryMixin:
         1
         """
         return query_edges(self._store, type, from_id, to_id)
+
+    def query(self, text: str, /, **parameters: Any) -> Nodes | Edges | Paths | Rows:
+        """Run a text query: a pattern, or a part of openCypher that [the guide](graph.md#text-queries) describes.
+
+        Without RETURN, the result is the nodes, edges or paths of the pattern; with RETURN of one variable, its nodes
+        or edges; otherwise rows.
+
+        Args:
+            text: The query. Values belong in parameters, which it names as `$name`.
+            parameters: The values of parameters.
+
+        >>> from merganser import GraphDatabase
+        >>> with GraphDatabase(":memory:") as db:
+        ...     job, company = db.create_node("Job").id, db.create_node("Company", {"name": "TechCorp"}).id
+        ...     _ = db.create_edge(job, "POSTED_BY", company)
+        ...     found = db.query("(:Job)-[:POSTED_BY]->(c:Company {name: $name}) RETURN c", name="TechCorp")
+        ...     [node.id for node in found]
+        [2]
+        """
+        parsed = parse_query(text, parameters)
+        check_parameters_used(parameters, [text])
+        if parsed.merge is None:
+            return run_query(self._store, parsed, QueryOptions())
+        parts = parsed.merge.parts
+        merged = merge_pattern(self._store, parts, whole=parsed.merge.is_whole, touch=True, warn=True)
+        return read_merged(parsed.merge, parsed.returning.items, merged)
 
     def traverse(
         self,

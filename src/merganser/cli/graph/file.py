@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+import shlex
 import uuid
+import warnings
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from merganser.cli.command import pair
-from merganser.errors import GraphFileError
+from merganser.cli.command import pair, say
+from merganser.errors import GraphFileError, MergePerformanceWarning
 from merganser.graph import GraphDatabase
 from merganser.graph.schema_file import read_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from merganser.graph.sqlite.store import Store
 
 
 class RenamedOption(click.Option):
@@ -59,6 +63,11 @@ def open_graph(path: str, timeout: float = 30.0, *, read_only: bool = True) -> G
     return GraphDatabase(path, timeout=timeout, read_only=read_only)
 
 
+def get_store(graph: GraphDatabase) -> Store:
+    """Return the store of a graph, for queries whose options only commands have."""
+    return graph._store  # noqa: SLF001 - commands and graphs are one package
+
+
 @contextmanager
 def open_writable_graph(path: str, timeout: float, schema: str | None = None) -> Iterator[GraphDatabase]:
     """Open a graph to change it; a new one is published only if the block raises nothing."""
@@ -83,6 +92,23 @@ def open_writable_graph(path: str, timeout: float, schema: str | None = None) ->
         for suffix in ("", "-wal", "-shm"):
             with suppress(FileNotFoundError):
                 os.remove(temporary + suffix)
+
+
+@contextmanager
+def report_missing_indexes(graph: str) -> Iterator[None]:
+    """Report missing indexes with the command that creates them."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", MergePerformanceWarning)
+        yield
+    for found in caught:
+        warning = found.message
+        if not isinstance(warning, MergePerformanceWarning):
+            warnings.warn_explicit(warning, found.category, found.filename, found.lineno)
+            continue
+        command = shlex.join(["merganser", "graph", "index", graph, warning.node_type, *warning.properties])
+        by = ", ".join(warning.properties)
+        remedy = warning.remedy or f"Create one: {command}"
+        say(f"Warning: there is no index on {warning.node_type} nodes by {by}, so all of them are scanned. {remedy}")
 
 
 def _exists(path: str) -> bool:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from merganser.cli.command import CommandOutput, confirm, parse_value, wrap_command
-from merganser.cli.graph.file import open_graph, param_option, timeout_option
+from merganser.cli.graph.file import get_store, open_graph, param_option, report_missing_indexes, timeout_option
 from merganser.core.storage.location import locate
 from merganser.display import pluralize
-from merganser.graph import Edges, GraphStats, Nodes, Paths
+from merganser.errors import InvalidArgumentError
+from merganser.graph import Edges, GraphStats, Nodes, Paths, Rows
 from merganser.graph.querying.text_parser import check_parameters_used, parse_hop, parse_query
-from merganser.graph.text_query import QueryOptions, count_results, run_query
+from merganser.graph.querying.text_query import QueryOptions, count_results, run_query
 from merganser.printable import escape_controls, mask_credentials
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 
 _MAX_CELL_WIDTH = 40
+_NOUNS: dict[type, str] = {Nodes: "node", Edges: "edge", Paths: "path", Rows: "row"}
 FORMATS = ("json", "parquet", "graphml")
 
 
@@ -53,42 +56,58 @@ FORMATS = ("json", "parquet", "graphml")
 def query(
     graph: str, query: str, *, parameters: Sequence[tuple[str, str]], only_count: bool, timeout: float, **given: Any
 ) -> CommandOutput:
-    """Find nodes, edges or paths.
+    """Find nodes, edges or paths, or merge them.
 
     \b
     Put QUERY in quotes, because of the shell:
-      '(Job)'  '(Job {seen >= 2, title: "Tester"})'  '(#7)'   nodes
-      '[POSTED_BY {since: $day}]'                             edges
-      '(Job)-[POSTED_BY]->(Company {name: "TechCorp"})'       paths, hop by hop
-      '(#1)-[NEXT|NEAR*1..3]-(Stop)'                          nodes reached by 1 to 3 edges
-      '(#1)-[*]->(#9)'                                        the shortest path
+      '(:Job)'  '(:Job {seen >= 2, title: "Tester"})'  '(#7)'   nodes
+      '[:POSTED_BY {since: $day}]'                              edges
+      '(:Job)-[:POSTED_BY]->(:Company {name: "TechCorp"})'      paths, hop by hop
+      '(#1)-[:NEXT|NEAR*1..3]-(:Stop)'                          nodes reached by 1 to 3 edges
+      '(#1)-[*]->(#9)'                                          the shortest path
+      'MATCH (j:Job) WHERE j.seen > 1 RETURN j.city, count(*)'  rows
+      'MERGE (j:Job {url: $url}) ON MATCH SET j.seen = $seen'   a merge, which needs an existing GRAPH
 
-    Conditions use one of : = != < <= > >= in contains starts_with ends_with, and a JSON value or $NAME.
+    Conditions use one of : = != < <= > >= in contains starts_with ends_with, and a literal or $NAME.
     """  # noqa: D301 - the character that \b stands for keeps Click from filling the lines anew
     values = {name: parse_value(text) for name, text in parameters}
     check_parameters_used(values, [query, *given["connected_to"], *given["not_connected_to"]])
     parsed = parse_query(query, values)
+    if parsed.merge is not None:
+        return _merge(graph, query, values, QueryOptions(**given), only_count=only_count, timeout=timeout)
     for name in ("connected_to", "not_connected_to"):
         given[name] = tuple(parse_hop(text, values) for text in given[name])
     options = QueryOptions(**given)
     with open_graph(graph, timeout) as opened:
         if only_count:
-            number = count_results(opened, parsed, options)
+            number = count_results(get_store(opened), parsed, options)
             return CommandOutput({"count": number}, [f"{number:,}"])
-        found = run_query(opened, parsed, options)
+        found = run_query(get_store(opened), parsed, options)
     return CommandOutput(found.to_dict()["rows"], _format_table(found))
 
 
-def _format_table(found: Nodes | Edges | Paths) -> Iterator[str]:
+def _merge(
+    graph: str, query: str, values: dict[str, Any], options: QueryOptions, *, only_count: bool, timeout: float
+) -> CommandOutput:
+    names = [field.name for field in fields(options)]
+    options.refuse("a merge", *names)
+    if only_count:
+        raise InvalidArgumentError("--count does not apply to a merge, whose result has its counts. Leave it out.")
+    with open_graph(graph, timeout, read_only=False) as opened, report_missing_indexes(graph):
+        found = opened.query(query, **values)
+    return CommandOutput(found.to_dict()["rows"], _format_table(found))
+
+
+def _format_table(found: Nodes | Edges | Paths | Rows) -> Iterator[str]:
     names, rows = found.cells()
-    if isinstance(found, Nodes | Edges):
+    if not isinstance(found, Paths):
         cells = [[_format_cell(text) for text in row] for row in ([names, *rows] if rows else [])]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         for row in cells:
             yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
     else:
         yield from (escape_controls(text) for (text,) in rows)
-    yield pluralize(len(found), {Nodes: "node", Edges: "edge"}.get(type(found), "path"))
+    yield pluralize(len(found), _NOUNS[type(found)])
 
 
 def _format_cell(text: str) -> str:

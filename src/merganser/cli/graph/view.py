@@ -8,14 +8,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from merganser.cli.command import CommandOutput, confirm, pair, parse_value, wrap_command
-from merganser.cli.graph.file import RenamedOption, open_graph, option_with_default, param_option, timeout_option
+from merganser.cli.graph.file import (
+    RenamedOption,
+    get_store,
+    open_graph,
+    option_with_default,
+    param_option,
+    timeout_option,
+)
 from merganser.core.storage.location import locate
 from merganser.display import pluralize
 from merganser.errors import GraphFileError, InvalidArgumentError
-from merganser.graph import Edges, GraphDatabase, Neighbourhood, Paths
+from merganser.graph import Edges, GraphDatabase, Neighbourhood, Nodes, Paths, Rows
 from merganser.graph.exchange.files import write_atomically
-from merganser.graph.querying.text_parser import Condition, ParsedNode, ParsedQuery, check_parameters_used, parse_query
-from merganser.graph.text_query import QueryOptions, count_results, run_query
+from merganser.graph.querying.conditions import PropertyConditions
+from merganser.graph.querying.text_parser import check_parameters_used, parse_query
+from merganser.graph.querying.text_query import QueryOptions, count_results, run_query
+from merganser.graph.querying.text_syntax import ParsedNode, ParsedPath, ParsedQuery
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,24 +115,41 @@ def _parse_start(given: dict[str, Any]) -> ParsedQuery | None:
     parameters = {name: parse_value(text) for name, text in given["parameters"]}
     check_parameters_used(parameters, [given["query"] or ""])
     if given["query"]:
-        return parse_query(given["query"], parameters)
+        parsed = parse_query(given["query"], parameters)
+        if parsed.merge is not None:
+            raise InvalidArgumentError("--query of a view finds where to start, and does not merge. Write a pattern.")
+        return parsed
     if not given["node_type"] and not given["key"]:
         return None
-    conditions = tuple(Condition(name, "=", parse_value(text)) for name, text in given["key"])
-    return ParsedQuery((ParsedNode(given["node_type"], None, conditions),), ())
+    conditions = PropertyConditions((name, "=", parse_value(text)) for name, text in given["key"])
+    return _make_node_query(ParsedNode(type=given["node_type"], conditions=conditions))
+
+
+def _make_node_query(node: ParsedNode) -> ParsedQuery:
+    return ParsedQuery(paths=(ParsedPath((node,)),))
+
+
+def _run_with_limit(graph: GraphDatabase, parsed: ParsedQuery, limit: int) -> Nodes | Edges | Paths:
+    options = QueryOptions() if parsed.has_clauses else QueryOptions(limit=limit)
+    found = run_query(get_store(graph), parsed, options)
+    if isinstance(found, Rows):
+        raise InvalidArgumentError(
+            "The query returns rows; a view starts at nodes, edges or paths. RETURN one of them."
+        )
+    return found
 
 
 def _find_start_ids(graph: GraphDatabase, parsed: ParsedQuery | None, limit: int) -> tuple[Sequence[int], str]:
     """Find the nodes to start at, and a note if there are more than the limit."""
     if parsed is None:
-        parsed = ParsedQuery((ParsedNode(None, None, ()),), ())
-        total = count_results(graph, parsed, QueryOptions())
+        parsed = _make_node_query(ParsedNode())
+        total = count_results(get_store(graph), parsed, QueryOptions())
         if total > limit:
             raise InvalidArgumentError(
                 f"The graph has {total:,} nodes, more than the {limit:,} of --limit. Give --node-type, --key or "
                 "--query to start at some of them."
             )
-    found = run_query(graph, parsed, QueryOptions(limit=limit))
+    found = _run_with_limit(graph, parsed, limit)
     if not found:
         raise InvalidArgumentError(
             "No node matches, so there is nothing to draw. Check the type and the values: a number does not equal a "
@@ -136,6 +162,6 @@ def _find_start_ids(graph: GraphDatabase, parsed: ParsedQuery | None, limit: int
     else:
         ids = [node.id for node in found]
     note = ""
-    if len(found) == limit and (total := count_results(graph, parsed, QueryOptions())) > limit:
+    if len(found) == limit and (total := count_results(get_store(graph), parsed, QueryOptions())) > limit:
         note = f"{total:,} match; this starts at the first {limit:,}."
     return list(dict.fromkeys(ids)), note

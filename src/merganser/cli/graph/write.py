@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import warnings
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,19 +14,25 @@ from merganser.cli.command import (
     flatten_names,
     pair,
     parse_value,
-    say,
     storage_option,
     wrap_command,
 )
-from merganser.cli.graph.file import RenamedOption, open_graph, open_writable_graph, schema_option, timeout_option
+from merganser.cli.graph.file import (
+    RenamedOption,
+    open_graph,
+    open_writable_graph,
+    report_missing_indexes,
+    schema_option,
+    timeout_option,
+)
 from merganser.cli.sources import make_reading, open_source, reading_options
 from merganser.core.storage.location import locate
 from merganser.display import pluralize
-from merganser.errors import InvalidArgumentError, MergePerformanceWarning
+from merganser.errors import InvalidArgumentError
 from merganser.graph import BulkResult, Endpoint, GraphDatabase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     OptionValues = Sequence[Sequence[str]]
 
@@ -154,7 +157,7 @@ def merge(graph: str, source: str, **given: Any) -> CommandOutput:
     """
     _check_usage(given)
     rows = open_source(source, given["storage_option"], make_reading(given))
-    with open_writable_graph(graph, given["timeout"], given["schema"]) as opened, _report_missing_indexes(graph):
+    with open_writable_graph(graph, given["timeout"], given["schema"]) as opened, report_missing_indexes(graph):
         done = _merge_rows(opened, rows, given)
     noun = f"{given['node_type']} node" if given["node_type"] else f"{given['edge_type']} edge"
     report = f"{graph}: {pluralize(done.created, noun)} created, {done.matched:,} matched"
@@ -243,23 +246,6 @@ def _parse_property_columns(given: OptionValues, option: str) -> dict[str, str]:
             raise InvalidArgumentError(message)
         found[name] = column if equals else name
     return found
-
-
-@contextmanager
-def _report_missing_indexes(graph: str) -> Iterator[None]:
-    """Report missing indexes with the command that creates them."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", MergePerformanceWarning)
-        yield
-    for found in caught:
-        warning = found.message
-        if not isinstance(warning, MergePerformanceWarning):
-            warnings.warn_explicit(warning, found.category, found.filename, found.lineno)
-            continue
-        command = shlex.join(["merganser", "graph", "index", graph, warning.node_type, *warning.properties])
-        by = ", ".join(warning.properties)
-        remedy = warning.remedy or f"Create one: {command}"
-        say(f"Warning: there is no index on {warning.node_type} nodes by {by}, so all of them are scanned. {remedy}")
 
 
 @click.command()

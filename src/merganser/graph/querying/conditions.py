@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from merganser.errors import InvalidArgumentError
-from merganser.graph.querying.fields import COMPARED_FIELDS, build_field_sql, to_stored
+from merganser.graph.querying.fields import COMPARED_FIELDS, Condition, build_field_sql, to_stored
 from merganser.graph.sqlite.sql import bind_key, build_equality_sql, build_key_sql, build_type_sql, quote_literal
 from merganser.graph.sqlite.write import check_type
 from merganser.graph.values import Value, encode, has_dict, normalize_properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from merganser.graph.sqlite.sql import Parameter
 
 Direction: TypeAlias = Literal["out", "in", "both"]
 Operator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">=", "in", "contains", "starts_with", "ends_with"]
@@ -37,12 +34,13 @@ _LAST_CHARACTER = "\U0010ffff"
 _SURROGATES = range(0xD800, 0xE000)
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """A condition in SQL, with the values of its parameters."""
+class PropertyConditions(tuple[tuple[str, Any, Any], ...]):
+    """Conditions on properties alone, even of names that otherwise are those of fields."""
 
-    sql: str
-    parameters: tuple[Parameter, ...] = ()
+    __slots__ = ()
+
+
+NO_CONDITIONS = PropertyConditions()
 
 
 def join_conditions(conditions: Iterable[Condition]) -> Condition:
@@ -60,7 +58,8 @@ def build_conditions(given: Where | None, role: str, table: str) -> tuple[Condit
         if not isinstance(part, list | tuple) or len(part) != _CONDITION_PARTS:
             message = f'{role} has {part!r}; give a dict of values, or a list of conditions such as ("seen", ">", 1).'
             raise InvalidArgumentError(message)
-    return tuple(build_condition(name, operator, value, table, role) for name, operator, value in given)
+    build = build_property_condition if isinstance(given, PropertyConditions) else build_condition
+    return tuple(build(name, operator, value, table, role) for name, operator, value in given)
 
 
 def build_condition(name: str, operator: str, value: Any, table: str, role: str = "where") -> Condition:
@@ -101,10 +100,10 @@ def build_negated_condition(name: str, operator: str, value: Any, table: str) ->
     return Condition(f"({comparable} AND NOT {found.sql})", found.parameters)
 
 
-def negate_field_operator(operator: str) -> str:
-    """Return the operator that holds exactly where this one does not.
+def negate_operator(operator: str) -> str:
+    """Return the operator that holds where this one does not, if the values can be compared.
 
-    >>> negate_field_operator("<")
+    >>> negate_operator("<")
     '>='
     """
     return _OPPOSITES[operator]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from merganser.errors import InvalidArgumentError
 from merganser.graph.querying.conditions import (
-    Condition,
     build_conditions,
     build_type_conditions,
     check_integer,
     join_conditions,
 )
+from merganser.graph.querying.fields import Condition
 from merganser.graph.querying.traverse import read_paths
 from merganser.graph.sqlite.write import check_ids
 from merganser.graph.values import MAX_INT64
@@ -142,7 +142,7 @@ class Pattern:
         hops = self._hops + 1
         own, other = f"e{hops}.", f"n{hops}."
         conditions = (
-            Condition(_JOINS[direction].format(n=f"n{self._hops}", e=f"e{hops}", m=f"n{hops}")),
+            build_hop_condition(direction, f"n{self._hops}", f"e{hops}", f"n{hops}"),
             *build_type_conditions(own, edge[0]),
             *build_conditions(edge[1], "edge_where", own),
             *build_type_conditions(other, node[0]),
@@ -154,7 +154,7 @@ class Pattern:
         """Run the join inside a frame, which has {} in the place of its columns."""
         numbers = range(1, self._hops + 1)
         tables = ", ".join(["nodes AS n0", *(f"edges AS e{number}, nodes AS n{number}" for number in numbers)])
-        distinct = (Condition(f"e{one}.id <> e{other}.id") for one, other in combinations(numbers, 2))
+        distinct = build_distinct_conditions([f"e{number}" for number in numbers])
         condition = join_conditions((*self._conditions, *distinct))
         limit = -1 if self._limit is None else min(self._limit, MAX_INT64)
         body = f"{columns} FROM {tables} WHERE {condition.sql} {order} LIMIT ?"
@@ -168,3 +168,13 @@ def build_pattern(store: Store, type_: str | None, where: Where | None, start_id
         check_ids(start_id)
         conditions.append(Condition("n0.id = ?", (start_id,)))
     return Pattern(store, tuple(conditions))
+
+
+def build_hop_condition(direction: str, start: str, edge: str, end: str) -> Condition:
+    """Build the condition that an edge connects two nodes, all given by the names of their tables."""
+    return Condition(_JOINS[direction].format(n=start, e=edge, m=end))
+
+
+def build_distinct_conditions(edges: Sequence[str]) -> list[Condition]:
+    """Build the conditions that a path uses no edge twice."""
+    return [Condition(f"{one}.id <> {other}.id") for one, other in combinations(edges, 2)]

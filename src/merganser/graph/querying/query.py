@@ -21,7 +21,6 @@ from merganser.graph.querying.columns import (
     select_columns,
 )
 from merganser.graph.querying.conditions import (
-    Condition,
     build_condition,
     build_conditions,
     build_type_conditions,
@@ -29,7 +28,7 @@ from merganser.graph.querying.conditions import (
     get_endpoint_columns,
     join_conditions,
 )
-from merganser.graph.querying.fields import COMPARED_FIELDS
+from merganser.graph.querying.fields import COMPARED_FIELDS, Condition
 from merganser.graph.querying.results import Edges, Nodes, Rows
 from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, Edge, Node, to_edge, to_node
 from merganser.graph.sqlite.chosen import check_detach, delete_chosen, update_chosen

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from merganser.errors import InvalidArgumentError
 from merganser.graph.querying.conditions import (
-    Condition,
     build_conditions,
     build_type_conditions,
     build_types_sql,
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from merganser.graph.querying.conditions import Direction, Where
+    from merganser.graph.querying.fields import Condition
     from merganser.graph.sqlite.sql import Parameter
     from merganser.graph.sqlite.store import Store
 
@@ -194,10 +194,10 @@ def read_paths(store: Store, found: Sequence[PathIds]) -> Paths:
         Path(tuple(nodes[found_id] for found_id in node_ids), tuple(edges[found_id] for found_id in edge_ids))
         for node_ids, edge_ids in found
     )
-    return Paths(paths, _find_unique_keys(store) if found else None)
+    return Paths(paths, find_unique_keys(store) if found else None)
 
 
-def _find_unique_keys(store: Store) -> dict[str, list[tuple[str, ...]]]:
+def find_unique_keys(store: Store) -> dict[str, list[tuple[str, ...]]]:
     """Find the properties that identify the nodes of each type, those of few properties first."""
     keys: dict[str, list[tuple[str, ...]]] = {}
     for index in sorted(list_indexes(store), key=lambda index: len(index.properties)):
