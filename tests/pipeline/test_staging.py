@@ -132,7 +132,7 @@ def test_edges_to_nodes_that_no_step_merges_are_checked(spark: Any, tmp_path: Pa
     with pytest.raises(MerganserError, match=r"Team nodes that do not exist: 2 keys"):
         run(make_teams(tmp_path, graph=without, dataset=[]), spark=spark)
     (edge,) = graph.edge
-    skipping = Edge(type="IN", source="people", from_node=edge.from_node, to_node=edge.to_node, missing="skip")
+    skipping = Edge(type="IN", source="people", from_node=edge.from_node, to_node=edge.to_node, on_missing_node="skip")
     skips = Graph(path=graph.path, sqlite=graph.sqlite, node=graph.node[:1], edge=[skipping])
     outcome = run(make_teams(tmp_path, graph=skips, dataset=[]), spark=spark)
     assert [step.rows_skipped_null for step in outcome.steps if step.kind == "edges"] == [6, 6]
