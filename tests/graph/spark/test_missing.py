@@ -44,7 +44,7 @@ def do_on_graph(spark: Any, graph: ParquetGraph | SqliteGraph, step: Row) -> Any
         order: Row = {"match": "k", "base": base, "order_by": "v", "detach": detach}
         return graph.merge_nodes(frame, "N", **order, **options)
     frame = spark.createDataFrame(step["rows"], "a string, b string, v bigint")
-    ends = {"from_node": Endpoint("N", {"k": "a"}), "to_node": Endpoint("N", {"k": "b"})}
+    ends: Row = {"from_node": Endpoint("N", {"k": "a"}), "to_node": Endpoint("N", {"k": "b"})}
     return graph.merge_edges(
         frame, "E", **ends, base=base, order_by="v", on_missing_node=step["on_missing_node"], **options
     )
