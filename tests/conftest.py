@@ -68,8 +68,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 ONE_CASE = {"duckdb-union", "spark", "spark-broadcast", "spark-shuffle"}
 SPARK = {"spark", "spark-broadcast", "spark-shuffle"}
 # These run only if selected by name. A large source on Spark has separate tests. DuckDB without MERGE runs every case
-# on the oldest DuckDB, and is compared with the other engines in test_same_answer.
-BY_NAME = {"duckdb-union", "spark-broadcast", "spark-shuffle"}
+# on the oldest DuckDB, and is compared with the other engines in test_same_answer. The default runs one of two engines,
+# as test_engine_choice shows.
+BY_NAME = {"auto", "duckdb-union", "spark-broadcast", "spark-shuffle"}
 # In these files the driver prunes, refuses or reads before it calls an engine. tests/engines/spark tests Spark's part,
 # and sources that are too large to broadcast.
 NOT_ON_SPARK = {"test_bad_input", "test_pruning", "test_streams", "test_writers"}

@@ -29,6 +29,7 @@ GROUPS = {
     "Q": 8,
     "V": 1,
     "L": 7,
+    "F": 1,
 }
 NUMBERS = [f"{letter}{number}" for letter, last in GROUPS.items() for number in range(1, last + 1)]
 SCENARIOS = [

@@ -302,7 +302,7 @@ def test_the_top_level_takes_the_parameters_of_a_dataset_io() -> None:
 
 
 def test_an_unknown_engine_lists_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="Choose one of: duckdb, arrow"):
+    with pytest.raises(ValueError, match="Choose one of: auto, duckdb, arrow"):
         merganser.merge(None, "t", key_columns="id", engine="abacus")
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from merganser.progress import ProgressCallback
 
 
-DEFAULT_ENGINE = "duckdb"
+DEFAULT_ENGINE = "auto"
 
 
 @suggest_names
@@ -81,7 +81,7 @@ def merge(
         path: Folder or URL of the dataset.
         strategy: What happens to matched, new and missing rows.
         key_columns: Columns that identify a row.
-        engine: Engine that does the work: duckdb, arrow or spark.
+        engine: Engine that does the work: auto chooses arrow or duckdb by the source; or arrow, duckdb or spark.
         data: Another name for `source`.
         partition_columns: Partition columns of a new dataset; an existing one keeps its own.
         filesystem: fsspec filesystem of the dataset; by default that of its URL.
@@ -169,7 +169,7 @@ def plan(
         path: Folder or URL of the dataset.
         strategy: What happens to matched, new and missing rows.
         key_columns: Columns that identify a row.
-        engine: Engine that does the work: duckdb, arrow or spark.
+        engine: Engine that does the work: auto chooses arrow or duckdb by the source; or arrow, duckdb or spark.
         data: Another name for `source`.
         partition_columns: Partition columns of a new dataset; an existing one keeps its own.
         filesystem: fsspec filesystem of the dataset; by default that of its URL.
@@ -221,7 +221,7 @@ def merge_into(
         path: Folder or URL of the dataset.
         source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, dicts, or the path of files.
         on: Key columns, or expressions over the source `s` by key column.
-        engine: Engine that does the work: duckdb, arrow or spark.
+        engine: Engine that does the work: auto chooses arrow or duckdb by the source; or arrow, duckdb or spark.
         **options: Options of `merge`.
 
     >>> import tempfile, pyarrow as pa
@@ -253,7 +253,7 @@ def sql(
     Args:
         text: One MERGE INTO, whose target is the path of a dataset.
         plan: Report what the statement would do, and change nothing.
-        engine: Engine that does the work: duckdb, arrow or spark.
+        engine: Engine that does the work: auto chooses arrow or duckdb by the source; or arrow, duckdb or spark.
         **sources_and_options: Rows by the names that the statement has for them, and options of `merge`.
 
     >>> import tempfile, pyarrow as pa
@@ -297,7 +297,7 @@ def write_dataset(
         source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, dicts, or the path of files.
         path: Folder or URL of the dataset.
         mode: Whether existing rows are kept or replaced.
-        engine: Engine that does the work: duckdb, arrow or spark.
+        engine: Engine that does the work: auto chooses arrow or duckdb by the source; or arrow, duckdb or spark.
         partition_columns: Partition columns of a new dataset; an existing one keeps its own.
         filesystem: fsspec filesystem of the dataset; by default that of its URL.
         compression: Codec for new files.

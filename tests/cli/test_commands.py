@@ -82,7 +82,7 @@ def test_what_json_holds_stays_the_same(orders: str, tmp_path: Any, answer: Call
     assert list(merged) == [
         "strategy", "source_count", "target_count_before", "target_count_after", "inserted", "updated", "deleted",
         "files", "rewritten_files", "inserted_files", "preserved_files", "removed_files", "audit", "batch_id",
-        "replayed", "skipped", "audit_files", "deduplicated", "clauses",
+        "replayed", "skipped", "audit_files", "deduplicated", "clauses", "engine",
     ]  # fmt: skip
     assert list(merged["files"][0]) == ["path", "row_count", "operation", "size_bytes"]
     assert len(merged["audit"]) == 2

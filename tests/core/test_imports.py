@@ -177,7 +177,10 @@ def test_nothing_imports_the_command_line_or_the_demo(name: str) -> None:
             assert not [other for other in imported(MODULES[name]) if within(other, (package,))]
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name.startswith("merganser.engines.")])
+# The default engine chooses between two others.
+@pytest.mark.parametrize(
+    "name", [name for name in MODULES if within(name, ("merganser.engines",)) and "auto" not in name]
+)
 def test_engines_do_not_know_each_other(name: str) -> None:
     others = {other for other in imported(MODULES[name]) if within(other, ("merganser.engines",))}
     assert not [other for other in others if not within(other, (own_package(name),))]
@@ -220,10 +223,11 @@ def test_importing_merganser_loads_next_to_nothing() -> None:
 def test_a_merge_on_pyarrow_loads_no_other_engine(by_pyarrow: set[str]) -> None:
     code = (
         "import tempfile, merganser, pyarrow as pa\n"
-        "merganser.merge(pa.table({'id': [1]}), tempfile.mkdtemp() + '/t', key_columns='id', engine='arrow')"
+        "merganser.merge(pa.table({'id': [1]}), tempfile.mkdtemp() + '/t', key_columns='id')"
     )
     modules = loaded(code)
-    assert {name for name in modules if name.startswith("merganser.engines.")} == {"merganser.engines.arrow"}
+    engines = {name for name in modules if name.startswith("merganser.engines.")}
+    assert engines == {"merganser.engines.auto", "merganser.engines.arrow"}
     assert not [name for name in NOT_LOADED if name in modules - by_pyarrow]
     # Other calls have modules of their own.
     assert not {name for name in modules if within(name, ("merganser.core.maintenance", "merganser.core.sql"))}

@@ -18,6 +18,7 @@ class _Entry(NamedTuple):
 
 
 ENGINES = {
+    "auto": _Entry("merganser.engines.auto", "AutoDatasetIO", "merganser"),
     "duckdb": _Entry("merganser.engines.duckdb", "DuckDBDatasetIO", "merganser"),
     "arrow": _Entry("merganser.engines.arrow", "PyArrowDatasetIO", "merganser"),
     "spark": _Entry("merganser.engines.spark", "SparkDatasetIO", "merganser[spark]"),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset as pads
 
     from merganser.core.merge.operation import OperationContext
-    from merganser.core.model.engine import SourceSpec
+    from merganser.core.model.engine import Engine, SourceSpec
     from merganser.core.model.result import MergeStats
     from merganser.core.model.strategy import MergeStrategy
 
@@ -64,7 +64,7 @@ class PyArrowDatasetIO(DatasetIO):
         """
         return open_dataset(locate(path, self._choose_filesystem(filesystem), ignore_table_format=ignore_table_format))
 
-    def _open_engine(self, context: OperationContext) -> AbstractContextManager[ArrowEngine]:  # noqa: ARG002  the same for every operation
+    def _open_engine(self, context: OperationContext) -> AbstractContextManager[Engine]:  # noqa: ARG002  the same for every operation
         return nullcontext(ArrowEngine())
 
 

@@ -34,7 +34,7 @@ _CLAUSES = ("update_columns", "insert_columns", "dedup_order_by", "operation_col
     "--source", type=pair, multiple=True, metavar="NAME=PATH", help="Rows of a name in the statement. Repeatable."
 )
 @click.option(
-    "--engine", type=click.Choice(list(ENGINES)), default="duckdb", show_default=True, help="Engine that does the work."
+    "--engine", type=click.Choice(list(ENGINES)), default="auto", show_default=True, help="Engine that does the work."
 )
 @reading_options
 @storage_option()

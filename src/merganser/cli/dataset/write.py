@@ -51,7 +51,7 @@ def _source_options(call: Call) -> Decorator:
     return combine(
         click.argument("source", type=click.Path()),
         click.argument("target", type=click.Path()),
-        click.option("--engine", type=engines, default="duckdb", show_default=True, help="Engine that does the work."),
+        click.option("--engine", type=engines, default="auto", show_default=True, help="Engine that does the work."),
         reading_options,
         storage_option(),
         declared_options(call),

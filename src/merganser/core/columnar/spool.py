@@ -39,11 +39,11 @@ def spool(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
         buffered.append(batch)
         size += batch.nbytes
         if size > MAX_MEMORY_BYTES:
-            return _write_mapped(_drain(buffered, source), schema)
+            return _write_mapped(drain(buffered, source), schema)
     return pa.Table.from_batches(buffered, schema)
 
 
-def _drain(buffered: list[pa.RecordBatch], source: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def drain(buffered: list[pa.RecordBatch], source: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the buffered batches, releasing each, and then the rest."""
     while buffered:
         yield buffered.pop(0)

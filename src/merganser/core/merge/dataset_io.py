@@ -40,6 +40,7 @@ class DatasetIO(ABC):
     """
 
     engine_name: ClassVar[str]
+    option_engines: ClassVar[tuple[str, ...]] = ()  # other engines whose options calls take
 
     def __init__(self, filesystem: Any = None) -> None:
         self.filesystem = filesystem
@@ -404,7 +405,7 @@ class DatasetIO(ABC):
         """Make the options of a call from its arguments; those of another engine are refused."""
         given = pick_options(call, arguments)
         for name, value in given.items():
-            if value is not None and DECLARATIONS[name].engine not in (None, self.engine_name):
+            if value is not None and DECLARATIONS[name].engine not in (None, self.engine_name, *self.option_engines):
                 message = f"{call}() got {name}, an option of the {DECLARATIONS[name].engine} engine. Leave it out."
                 raise TypeError(message)
         return Options(**{**given, "filesystem": self._choose_filesystem(given.get("filesystem"))}, **others)

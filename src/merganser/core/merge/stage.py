@@ -107,7 +107,7 @@ def stage_merge(
         progress.begin("rewrite" if decision.jobs else "add", len(decision.jobs))
         staged = _stage_files(prepared, decision, staging)
         audit = make_audit(prepared, decision, staging, feed)
-        result = _make_result(prepared, decision, staged, audit)
+        result = replace(_make_result(prepared, decision, staged, audit), engine=engine.name)
         return StagedMerge(
             result=result,
             journal=_make_journal(engine.name, prepared, decision, staged, audit, result),

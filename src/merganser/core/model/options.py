@@ -79,7 +79,7 @@ ARGUMENTS = {
     "key_columns": "Columns that identify a row.",
     "mode": "Whether existing rows are kept or replaced.",
     "data": "Another name for `source`.",
-    "engine": "Engine that does the work: duckdb, arrow or spark.",
+    "engine": "Engine that does the work: auto chooses arrow or duckdb by the source; or arrow, duckdb or spark.",
 }
 
 

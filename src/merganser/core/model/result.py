@@ -39,7 +39,7 @@ class MergeResult(FilesDisplayMixin):
     source rows that were left out for a later one with the same key.
     `replayed` says that nothing was done, because a batch of this `batch_id` was committed before: the outcome is that
     batch's, without the files it left alone and without its audit. `clauses` are those of a MERGE in clauses, whose
-    `strategy` is "merge".
+    `strategy` is "merge". `engine` is the one that did the work, also where the caller left the choice to merganser.
     """
 
     file_class = MergeFileMetadata
@@ -63,6 +63,7 @@ class MergeResult(FilesDisplayMixin):
     audit_files: list[str] = field(default_factory=list)
     deduplicated: int = 0
     clauses: list[str] = field(default_factory=list)
+    engine: str | None = None
 
     @property
     def stats(self) -> MergeStats:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import unicodedata
+from typing import Any
 
 from merganser.errors import InvalidArgumentError
 
@@ -48,3 +50,15 @@ class PathValidator:
         """
         PathValidator.validate_path_for_sql(path)
         return path.replace("'", "''")
+
+
+def check_dataset_path(path: Any, filesystem: Any) -> None:
+    """Refuse a dataset's path that is unsafe in an SQL statement (D5): ours are bound, but callers may build their own.
+
+    >>> check_dataset_path("lake/orders", None)
+    """
+    if isinstance(path, str | os.PathLike) and (text := os.fspath(path)):
+        if filesystem is None and "://" not in text:
+            text = os.path.expanduser(text)
+            text = text if os.path.isabs(text) else os.path.join(os.getcwd(), text)
+        PathValidator.escape_for_sql(text)

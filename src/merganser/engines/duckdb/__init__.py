@@ -1,4 +1,4 @@
-"""The DuckDB engine, the default: embedded, out of core, and with MERGE where DuckDB has it."""
+"""The DuckDB engine: embedded, out of core, and with MERGE where DuckDB has it."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
@@ -16,7 +15,7 @@ from merganser.core.merge.dataset_io import DatasetIO
 from merganser.core.merge.operation import OperationContext
 from merganser.core.model.options import Options, check_names, list_options
 from merganser.core.storage.location import locate
-from merganser.core.storage.sql_paths import PathValidator
+from merganser.core.storage.sql_paths import check_dataset_path
 from merganser.engines.duckdb.connection import announce, check_use_merge, should_use_merge
 from merganser.engines.duckdb.engine import DuckDBEngine
 from merganser.engines.duckdb.instance import Instance, Limits, read_limits
@@ -24,6 +23,7 @@ from merganser.errors import DatasetMergeError, InvalidArgumentError, OutOfMemor
 from merganser.printable import to_printable
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator, Sequence
     from typing import Self, Unpack
 
@@ -139,7 +139,7 @@ class DuckDBDatasetIO(DatasetIO):
         """
         options = Options(filesystem=self._choose_filesystem(filesystem), ignore_table_format=ignore_table_format)
         context = OperationContext("read", path, options)
-        _check_path(context)
+        check_dataset_path(context.path, context.options.filesystem)
         dataset = open_dataset(locate(path, options.filesystem, ignore_table_format=ignore_table_format))
         if not dataset.schema.names:
             message = f"There are no Parquet files below {path}, so a relation would have no columns. Check the path."
@@ -151,7 +151,7 @@ class DuckDBDatasetIO(DatasetIO):
 
     @contextmanager
     def _open_engine(self, context: OperationContext) -> Iterator[DuckDBEngine]:
-        _check_path(context)
+        check_dataset_path(context.path, context.options.filesystem)
         limits, use_merge = Limits(), context.options.use_merge
         with _translate_errors(context):
             if self._given is not None:
@@ -262,12 +262,3 @@ def _translate_errors(context: OperationContext) -> Iterator[None]:
             remedy = "DuckDB is out of memory: raise memory_limit of its connection, or work on fewer rows at a time."
             raise OutOfMemoryError(f"{message} {remedy}") from error
         raise DatasetMergeError(message) from error
-
-
-def _check_path(context: OperationContext) -> None:
-    """Refuse a path that is unsafe in an SQL statement (D5): ours are bound, but callers may build their own."""
-    if isinstance(context.path, str | os.PathLike) and (text := os.fspath(context.path)):
-        if context.options.filesystem is None and "://" not in text:
-            text = os.path.expanduser(text)
-            text = text if os.path.isabs(text) else os.path.join(os.getcwd(), text)
-        PathValidator.escape_for_sql(text)
