@@ -783,3 +783,22 @@ def test_a_new_file_has_dictionaries_where_an_old_one_has_them(io: AnyDatasetIO,
     put(f"{path}/0.parquet", source.slice(0, 0), compression="none")
     (newer,) = io.merge(source.set_column(0, "id", pa.array([-1, -2])), path, "upsert", "id").inserted_files
     assert "RLE_DICTIONARY" in pq.read_metadata(newer).row_group(0).column(2).encodings
+
+
+def test_a_dictionary_that_saves_nothing_is_written_plain(io: AnyDatasetIO, lake: str) -> None:
+    # W2: of 100,000 rows, a dictionary of 85,000 numbers and the indices take more bytes than the numbers
+    path, count = f"{lake}/t", 100_000
+    numbers = np.random.default_rng(1).integers(0, 300_000, count)
+    columns = {"id": np.arange(count), "many": numbers.astype(np.int32), "few": numbers % 5, "x": numbers / 3}
+    put(f"{path}/a.parquet", pa.table(columns))
+    before = pq.read_metadata(f"{path}/a.parquet").row_group(0)
+    assert all("RLE_DICTIONARY" in before.column(number).encodings for number in (1, 2))
+    changed = {"id": [5], "many": pa.array([-1], pa.int32()), "few": [-2], "x": [0.5]}
+    assert io.merge(pa.table(changed), path, "update", "id").updated == 1
+    after = pq.read_metadata(f"{path}/a.parquet").row_group(0)
+    assert ["RLE_DICTIONARY" in after.column(number).encodings for number in (1, 2)] == [False, True]
+    assert after.column(1).total_uncompressed_size < before.column(1).total_uncompressed_size
+    expected = {name: pa.array(values).to_pylist() for name, values in columns.items()}
+    for name, values in changed.items():
+        expected[name][5] = pa.array(values)[0].as_py()
+    assert load(io, path).sort_by("id").to_pydict() == expected

@@ -30,7 +30,8 @@ _ENCODINGS = {
 }
 _ROW_GROUPS, _COLUMNS = 4, 1
 _META, _OFFSET_INDEX, _COLUMN_INDEX = 3, 4, 6
-_ENCODING_LIST, _PATH, _CODEC, _SIZE, _COMPRESSED_SIZE, _STATISTICS, _PAGES, _BLOOM = 2, 3, 4, 6, 7, 12, 13, 14
+_ENCODING_LIST, _PATH, _CODEC, _VALUES, _SIZE, _COMPRESSED_SIZE = 2, 3, 4, 5, 6, 7
+_STATISTICS, _PAGES, _BLOOM = 12, 13, 14
 _MAX, _MIN, _NULL_COUNT, _MAX_EXACT, _MIN_EXACT = 5, 6, 3, 7, 8
 _MAX_ENCODINGS = 9  # more encodings than a writer uses in one chunk
 # The first bytes of a chunk's type, and of a list of so many encodings.
@@ -51,6 +52,7 @@ class Chunk(NamedTuple):
     codec: str
     encodings: frozenset[str]
     pages: list[tuple[int, int, int]]
+    value_count: int
     size: int
     compressed_size: int
     null_count: int | None
@@ -95,6 +97,7 @@ def _read_chunk(chunk: Struct) -> Chunk:
         codec=codec,
         encodings=frozenset(_ENCODINGS.get(encoding, "") for encoding in get_list(meta, _ENCODING_LIST, thrift.I32)),
         pages=[(page.get(1), page.get(2), page.get(3)) for page in get_list(meta, _PAGES, thrift.STRUCT)],
+        value_count=get_field(meta, _VALUES, thrift.I64) or 0,
         size=get_field(meta, _SIZE, thrift.I64) or 0,
         compressed_size=get_field(meta, _COMPRESSED_SIZE, thrift.I64) or 0,
         null_count=None if statistics is None else get_field(statistics, _NULL_COUNT, thrift.I64),

@@ -34,6 +34,9 @@ _WRITABLE_ENCODINGS = {
     "DELTA_BYTE_ARRAY": {"BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"},
     "BYTE_STREAM_SPLIT": {"FLOAT", "DOUBLE", "INT32", "INT64", "FIXED_LEN_BYTE_ARRAY"},
 }
+# Bytes of a value without a dictionary, where all values have as many.
+_PLAIN_BYTES = {"INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8}
+_MIN_PLAIN_BYTES = 1 << 18  # below it, any dictionary is built in no time
 _DATA_PAGE_V2 = 3
 _DATA_PAGES = (0, _DATA_PAGE_V2)
 _PLAIN_ENCODING = 0
@@ -256,7 +259,7 @@ def _derive_chunk_options(leaves: Sequence[Any], chunks: Sequence[Chunk]) -> dic
     codecs = {leaf.path: chunk.codec for leaf, chunk in pairs}
     # INT96 has no usable statistics, but the timestamp that replaces it has.
     statistics = {leaf.path: chunk.has_statistics or leaf.physical_type == "INT96" for leaf, chunk in pairs}
-    dictionary = {leaf.path: _has_dictionary(chunk) for leaf, chunk in pairs if leaf.physical_type != "BOOLEAN"}
+    dictionary = {leaf.path: _needs_dictionary(leaf, chunk) for leaf, chunk in pairs if leaf.physical_type != "BOOLEAN"}
     special = {leaf.path: _find_special_encoding(leaf, chunk) for leaf, chunk in pairs}
     encodings = {path: encoding for path, encoding in special.items() if encoding and not dictionary.get(path)}
     return {
@@ -298,10 +301,13 @@ def _names_list_items_element(leaves: Sequence[Any]) -> bool:
     return any(".list.element" in path for path in paths) or not any(".list." in path for path in paths)
 
 
-def _has_dictionary(chunk: Chunk) -> bool:
+def _needs_dictionary(leaf: Any, chunk: Chunk) -> bool:
+    """Check for a dictionary that saves bytes; one of nearly as many values as rows takes the most time to build."""
     # With plain data pages, the writer gave up a dictionary that grew too large, as ours would.
     has_plain_pages = any(page in _DATA_PAGES and encoding == _PLAIN_ENCODING for page, encoding, _ in chunk.pages)
-    return bool(_DICTIONARY & chunk.encodings) and not has_plain_pages
+    plain_size = chunk.value_count * _PLAIN_BYTES.get(leaf.physical_type, 0)
+    pays = plain_size < _MIN_PLAIN_BYTES or chunk.size < plain_size
+    return bool(_DICTIONARY & chunk.encodings) and not has_plain_pages and pays
 
 
 def _read_logical_type(element: thrift.Struct, physical_type: int) -> tuple[object, ...]:
