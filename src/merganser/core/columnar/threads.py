@@ -6,6 +6,7 @@ import os
 import time
 from collections import deque
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from itertools import chain
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ _READ_THREADS = 8
 _WORK_THREADS = min(4, WORKERS)  # more than there are cores would only take turns
 _WAIT_THRESHOLD_SECONDS = 0.0005  # a read from disk takes at least this long; one from the page cache a tenth of it
 _WORK_THRESHOLD_SECONDS = 0.005  # work below this is not worth a thread
+_MAX_SUBMISSIONS = 512  # a submission takes as long as a footer from the page cache
 _MIN_SHARE_BYTES = 1 << 18  # columns of fewer bytes are not worth a thread
 
 
@@ -38,8 +40,11 @@ def map_in_threads(task: Callable[[ItemT], ResultT], items: Sequence[ItemT]) -> 
         waits = _measure_wait() - before > _WAIT_THRESHOLD_SECONDS
         works = time.thread_time() - start > _WORK_THRESHOLD_SECONDS
         if waits or works:
-            with open_pool(len(items) - number, _WORK_THREADS if works else _READ_THREADS, "read") as pool:
-                return [*results, *pool.map(task, items[number:])]
+            left = items[number:]
+            size = max(1, len(left) // _MAX_SUBMISSIONS)
+            batches = [left[start : start + size] for start in range(0, len(left), size)]
+            with open_pool(len(batches), _WORK_THREADS if works else _READ_THREADS, "read") as pool:
+                return [*results, *chain.from_iterable(pool.map(lambda batch: list(map(task, batch)), batches))]
     return results
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,6 @@ from merganser.core.model.keys import to_canonical_type
 from merganser.core.model.schema import check_unique, is_same_logical_type
 from merganser.core.parquet.footer import read_footer, read_key_statistics
 from merganser.core.parquet.reshape import ARROW_SCHEMA
-from merganser.core.storage.store import FileInfo
 from merganser.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -31,10 +30,15 @@ if TYPE_CHECKING:
 SETTLE_NANOSECONDS = 2_000_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataFile(FileInfo):
-    """A listed data file, with the partition values in its path as strings."""
+class DataFile(NamedTuple):
+    """A listed data file, as a `FileInfo`, with the partition values in its path as strings."""
 
+    rel: str
+    size: int
+    identity: str
+    version: str | None
+    changed: int
+    real: str | None
     folders: Mapping[str, str | None]
 
     @property

@@ -61,13 +61,25 @@ def list_files(location: Location, *, refuse_nested: bool = False) -> list[DataF
 def list_dataset(location: Location, *, refuse_nested: bool = False) -> Listing:
     """List data files as `list_files` does, and summary files."""
     # Writers pass `refuse_nested`: another dataset below the root is an error for them (M10).
-    files, others, summaries = _find_files(location, refuse_nested=refuse_nested)
+    found, summaries = _find_data_files(location, refuse_nested=refuse_nested)
+    return Listing(_parse_folders(sorted(found, key=attrgetter("rel"))), sorted(summaries))
+
+
+def list_identities(location: Location) -> dict[str, str]:
+    """List the data files below a root with their identities, in no order; a writer uses this to find changes."""
+    found, _ = _find_data_files(location, refuse_nested=True)
+    return {info.rel: info.identity for info in found}
+
+
+def _find_data_files(location: Location, *, refuse_nested: bool) -> tuple[list[FileInfo], list[str]]:
+    """Find data files and summary files; Parquet files with another suffix are refused."""
+    found, others, summaries = _find_files(location, refuse_nested=refuse_nested)
     for rel in others:
         _check_suffix(location, rel)
-    return Listing(sorted(files, key=attrgetter("rel")), sorted(summaries))
+    return found, summaries
 
 
-def _find_files(location: Location, *, refuse_nested: bool) -> tuple[list[DataFile], list[str], list[str]]:
+def _find_files(location: Location, *, refuse_nested: bool) -> tuple[list[FileInfo], list[str], list[str]]:
     """Find data files, other visible files and summary files; tables of other formats, nested datasets are refused."""
     if not _exists(location):
         return [], [], []
@@ -84,34 +96,24 @@ def _find_files(location: Location, *, refuse_nested: bool) -> tuple[list[DataFi
 
     for info in location.store.walk(location.root, enter):
         name = info.rel.rpartition("/")[2]
-        if name in (FOOTER_SUMMARY, SCHEMA_SUMMARY):
-            summaries.append(info.rel)
-        elif _is_visible(name) and name.endswith(SUFFIX):
+        if name.endswith(SUFFIX) and _is_visible(name):
             found.append(info)
+        elif name in (FOOTER_SUMMARY, SCHEMA_SUMMARY):
+            summaries.append(info.rel)
         elif _is_visible(name) and info.identity != DANGLING:
             others.append(info.rel)
-    markers += [info.rel for info in found if is_ducklake(info.rel.rpartition("/")[2])]
+    suspects = [info.rel for info in found if "ducklake" in info.rel]
+    markers += [rel for rel in suspects if is_ducklake(rel.rpartition("/")[2])]
     check_tables(location, markers)
     if refuse_nested:
         check_below(location, markers, (info.real for info in found if info.real is not None))
-    return _parse_folders(found), others, summaries
+    return found, others, summaries
 
 
 def _parse_folders(found: Iterable[FileInfo]) -> list[DataFile]:
     """Add the partition values of their paths to files; files of a folder share one mapping."""
     parse_folder = cache(parse_hive_partition_path)
-    return [
-        DataFile(
-            rel=info.rel,
-            size=info.size,
-            identity=info.identity,
-            version=info.version,
-            changed=info.changed,
-            real=info.real,
-            folders=parse_folder(info.rel[: info.rel.rfind("/") + 1]),
-        )
-        for info in found
-    ]
+    return [DataFile(*info, parse_folder(info.rel[: info.rel.rfind("/") + 1])) for info in found]
 
 
 def check_target(location: Location, *, lists_later: bool = False) -> None:
@@ -165,7 +167,7 @@ def is_data_file(rel: str) -> bool:
 
 
 def _is_visible(name: str) -> bool:
-    return not name.startswith(".") and (not name.startswith("_") or "=" in name)
+    return not name.startswith((".", "_")) or (name.startswith("_") and "=" in name)
 
 
 def _check_suffix(location: Location, rel: str) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from merganser.core.columnar.threads import map_in_threads
 from merganser.core.dataset.file_statistics import DataFile, ReferenceFile, drop_columns
-from merganser.core.dataset.listing import find_partition_columns, list_dataset, list_files
+from merganser.core.dataset.listing import find_partition_columns, list_dataset, list_identities
 from merganser.core.dataset.mixed_schemas import unify_schemas
 from merganser.core.dataset.nesting import check_above
 from merganser.core.dataset.statistics_cache import summarise_files
@@ -179,13 +179,20 @@ def find_changed_files(target: Target) -> set[str]:
     # An enclosing dataset may be new too. On object stores, that check costs requests: only a first write does it.
     if target.location.store.is_local or not target.files:
         check_above(target.location, refuse_nested=True)
-    return compare_files(target.files, list_files(target.location, refuse_nested=True))
+    return _compare(_list_identities_of(target.files), list_identities(target.location))
 
 
 def compare_files(before: Iterable[DataFile], after: Iterable[DataFile]) -> set[str]:
     """Find the files that are new, other or gone in the second of two listings."""
-    listings = [{file.rel: file.identity for file in files} for files in (before, after)]
-    return {rel for rel in listings[0].keys() | listings[1].keys() if listings[0].get(rel) != listings[1].get(rel)}
+    return _compare(_list_identities_of(before), _list_identities_of(after))
+
+
+def _list_identities_of(files: Iterable[DataFile]) -> dict[str, str]:
+    return {file.rel: file.identity for file in files}
+
+
+def _compare(before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
+    return {rel for rel, _ in before.items() ^ after.items()} if before != after else set()
 
 
 def read_record(location: Location) -> dict[str, pa.DataType]:

@@ -33,6 +33,7 @@ CACHE_NAME = "bounds.cache"
 VERSION = 4  # to be raised with every change of what is stored here, or of the bounds that `read_key_bounds` trusts
 # From here on the cache saves far more than its 3 ms: a footer takes some 0.3 ms.
 MIN_FILES = 64
+_MAX_FILES_PER_NEW = 1000  # files of a dataset per new one, up to which the cache is written again
 _DIGEST = 32
 
 
@@ -67,8 +68,10 @@ def summarise_files(
         missing = [files[number] for number in np.flatnonzero(places < 0).tolist()]
         found = run_tasks(replace(reference, keeps_footers=len(missing) < MIN_FILES).summarise, missing)
         summaries = _join(cache.summaries, to_columns(reference, found, cache.summaries.schemas[1:]), places)
-    has_new = any(file.is_settled(listed_at) for file in missing)
-    update = CacheUpdate(reference, files, summaries, listed_at) if has_new else None
+    new = sum(file.is_settled(listed_at) for file in missing)
+    # To write the cache of many files takes longer than to read a few footers again.
+    is_worthwhile = new > 0 and new * _MAX_FILES_PER_NEW >= len(files)
+    update = CacheUpdate(reference, files, summaries, listed_at) if is_worthwhile else None
     return summaries, _collect_footers(missing, found), update
 
 

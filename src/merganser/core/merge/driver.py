@@ -142,7 +142,7 @@ def plan(engine: Engine, source: Any, context: OperationContext) -> MergePlan:
         updated=decision.updated,
         deleted=decision.deleted,
         skipped=decision.skipped,
-        files=decision.files,
+        files=decision.plan_files(),
         schema_changes=tuple(describe_changes(schema_before, target.schema)) if schema_before and target.schema else (),
         schema_differences=tuple(find_differences(target)),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +27,7 @@ from merganser.core.model.validation import check_moves
 from merganser.errors import PartitionMoveError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -59,7 +60,7 @@ class Decision:
     moved: int
     changed_groups: npt.NDArray[np.bool_]
     deletes_missing: Sequence[bool]
-    files: tuple[FilePlan, ...]
+    plan_files: Callable[[], tuple[FilePlan, ...]]  # only a plan needs them, and there may be very many
     pruning: FilterPruning
 
     @property
@@ -118,7 +119,7 @@ def _prune_by_bounds(prepared: PreparedMerge) -> _Candidates:
     facts, target = prepared.facts, prepared.target
     partitions = _number_file_partitions(target, facts)
     pruned = _prune_by_partition(prepared, partitions)
-    groups = np.array([pruned[file] is None for file in target.group_file], np.bool_)
+    groups = np.array([reason is None for reason in pruned], np.bool_)[target.group_file]
     groups = groups & facts.candidates if facts.rows and target.files else np.zeros(len(groups), np.bool_)
     return _Candidates(partitions, pruned, groups)
 
@@ -143,6 +144,8 @@ def _number_file_partitions(target: Target, facts: SourceFacts) -> list[Partitio
 def _prune_by_partition(prepared: PreparedMerge, partitions: Sequence[PartitionNumber]) -> list[str | None]:
     """List for each file the reason why its partition excludes it, or None."""
     target, keys = prepared.target, prepared.spec.keys
+    if not target.partition_columns:
+        return [None] * len(partitions)
     in_key = set(target.partition_columns) <= set(keys)
     # A deletion by key applies in every partition; where partition columns are keys, bounds include them.
     is_pruning = in_key or not prepared.request.options.check_partition_moves
@@ -250,7 +253,7 @@ def _assign_file_actions(
         moved=counts.moved,
         changed_groups=tally.changed,
         deletes_missing=tally.deletes_missing,
-        files=_make_file_plans(prepared, counts, candidates, jobs, {*removed}),
+        plan_files=partial(_make_file_plans, prepared, counts, candidates, jobs, {*removed}),
         pruning=pruning,
     )
 

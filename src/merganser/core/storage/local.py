@@ -51,12 +51,12 @@ class LocalStore(Store):
                         status = entry.stat()
                         identity = _format_identity(status)
                         yield FileInfo(
-                            rel=rel,
-                            size=status.st_size,
-                            identity=identity,
-                            version=f"{identity}:{status.st_ctime_ns}",
-                            changed=max(status.st_mtime_ns, status.st_ctime_ns),
-                            real=os.path.realpath(entry.path) if linked or entry.is_symlink() else None,
+                            rel,
+                            status.st_size,
+                            identity,
+                            f"{identity}:{status.st_ctime_ns}",
+                            max(status.st_mtime_ns, status.st_ctime_ns),
+                            os.path.realpath(entry.path) if linked or entry.is_symlink() else None,
                         )
                     elif entry.is_symlink():
                         yield FileInfo(rel=rel, size=0, identity=DANGLING)

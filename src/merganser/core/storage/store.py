@@ -5,8 +5,7 @@ Paths are those of the store: absolute on a local disk, without protocol elsewhe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -17,9 +16,8 @@ if TYPE_CHECKING:
 COMPARE_BUFFER_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileInfo:
-    """A listed file, by its path relative to the listed folder."""
+class FileInfo(NamedTuple):
+    """A listed file, by its path relative to the listed folder; a tuple, because a listing makes very many."""
 
     rel: str
     size: int
