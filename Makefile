@@ -33,7 +33,7 @@ WITH_JAVA := java_home=$$(sh scripts/java.sh); [ -z "$$java_home" ] || export JA
 .PHONY: help setup test test-clauses test-writers test-s3 test-browser check options lint docs demo bench lock clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: $(STAMP) ## create .venv with the locked requirements and this project
 

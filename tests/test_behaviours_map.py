@@ -30,6 +30,7 @@ GROUPS = {
     "V": 1,
     "L": 7,
     "F": 1,
+    "N": 4,
 }
 NUMBERS = [f"{letter}{number}" for letter, last in GROUPS.items() for number in range(1, last + 1)]
 SCENARIOS = [

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.fs as pafs
 import pytest
+from fsspec.implementations.arrow import ArrowFSWrapper
 from tests.support import FIXTURES, get_spark_session, put, put_int96
 
 import merganser as mg
@@ -27,8 +29,10 @@ from merganser.core.dataset.snapshot import check_listing
 from merganser.core.merge.attempt import Stager
 from merganser.core.rows.key_scan import OpenFile
 from merganser.core.rows.table_source import TableMatches
+from merganser.core.storage.lease import Lease
 from merganser.core.storage.local import LocalStore
 from merganser.core.storage.lock import hold_lock
+from merganser.core.storage.remote import RemoteStore
 from merganser.errors import MerganserError
 from merganser.graph import EdgeType, Endpoint, GraphDatabase, GraphSchema, NodeType
 from merganser.pipeline import Check, Dataset, Pipeline, RunOutcome, Source, load, run
@@ -62,6 +66,11 @@ def graph(**options: Any) -> GraphDatabase:
 
 def unknown_strategy(_: pytest.MonkeyPatch) -> None:
     upsert({"id": [1]}, strategy="upsrt")
+
+
+def no_exclusive_creation(_: pytest.MonkeyPatch) -> None:
+    filesystem = ArrowFSWrapper(pafs.SubTreeFileSystem(str(Path.cwd()), pafs.LocalFileSystem()))
+    upsert({"id": [1]}, path="new/orders", filesystem=filesystem)
 
 
 def not_together(_: pytest.MonkeyPatch) -> None:
@@ -395,6 +404,46 @@ def changed_after_the_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     upsert({"id": [1], "status": ["paid"], "day": ["mon"]})
 
 
+def taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(self: Lease, display: str, original: Any = Lease.check) -> None:
+        self._store.remove(self._get_path(self.number))
+        original(self, display)
+
+    monkeypatch.setattr(Lease, "check", lose)
+    upsert({"id": [1]}, path="memory://lake/orders")
+
+
+def taken_over_before_the_journal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def create(self: RemoteStore, path: str, data: bytes) -> bool:
+        mine = original(self, path, b"abandoned by another" if path.endswith("/journal.json") else data)
+        return mine and not path.endswith("/journal.json")
+
+    original = RemoteStore.create_exclusively
+    monkeypatch.setattr(RemoteStore, "create_exclusively", create)
+    upsert({"id": [1]}, path="memory://lake/orders")
+
+
+def no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def create(self: RemoteStore, path: str, data: bytes, original: Any = RemoteStore.create_exclusively) -> Any:
+        if path.endswith("/journal.json"):
+            raise ConnectionError("the network is gone")
+        return original(self, path, data)
+
+    monkeypatch.setattr(RemoteStore, "create_exclusively", create)
+    upsert({"id": [1]}, path="memory://lake/orders")
+
+
+def staged_file_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_small(self: LocalStore, path: str, data: bytes, original: Any = LocalStore.write_small) -> None:
+        original(self, path, data)
+        for file in Path(path).parent.glob("*.staged") if path.endswith("/journal.json") else ():
+            if file.name != "mark.staged":
+                file.unlink()
+
+    monkeypatch.setattr(LocalStore, "write_small", write_small)
+    upsert({"id": [1], "status": ["paid"], "day": ["mon"]})
+
+
 def nothing_retained(_: pytest.MonkeyPatch) -> None:
     upsert({"id": [1], "status": ["paid"], "day": ["mon"]})
     mg.undo(ORDERS)
@@ -642,6 +691,7 @@ def deep_table(_: pytest.MonkeyPatch) -> None:
 PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
     "InvalidArgumentError": [
         unknown_strategy,
+        no_exclusive_creation,
         not_together,
         no_source,
         two_sources,
@@ -682,10 +732,12 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
     "StagingError": [full_disk],
     "DatasetPermissionError": [not_allowed, not_publishable, not_readable],
     "LockTimeoutError": [held_dataset],
-    "ConcurrentWriteError": [changed_meanwhile, altered_meanwhile, changed_after_the_decision],
+    "ConcurrentWriteError": [
+        *(changed_meanwhile, altered_meanwhile, changed_after_the_decision, taken_over, taken_over_before_the_journal),
+    ],
     "UndoError": [nothing_retained, nothing_to_undo],
     "CountMismatchError": [rows_lost],
-    "DatasetMergeError": [not_published, old_duckdb, not_published_before],
+    "DatasetMergeError": [not_published, staged_file_missing, no_answer, old_duckdb, not_published_before],
     "MergeConflictError": [two_match],
     "NodeNotFoundError": [no_node, no_nodes],
     "EdgeNotFoundError": [no_edge],

@@ -14,6 +14,7 @@ import shutil
 import threading
 import uuid
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 from unittest import mock
 
@@ -22,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import merganser
+from merganser.core.storage.lease import BEAT, find_newest, is_lease
 from merganser.core.storage.local import LocalStore
 from merganser.core.storage.location import locate
 from merganser.core.storage.remote import RemoteStore
@@ -43,6 +45,7 @@ MUTATING = (
     "remove",
     "remove_folder",
     "write_small",
+    "create_exclusively",
     "keep_mode",
 )
 OTHER_DISK = "another disk"
@@ -96,7 +99,10 @@ class Fault:
 
     def note_journal(self) -> None:
         """Remember that a journal stood on the disk, whatever became of the merge since."""
-        if self._journal is not None and not self.journaled and self._journal[0].read_small(self._journal[1]):
+        if self._journal is None or self.journaled:
+            return
+        # Instead of a journal, there may be a tombstone.
+        if (self._journal[0].read_small(self._journal[1]) or b"").startswith(b"{"):
             self.journaled = True
             self.on_journal()
 
@@ -139,7 +145,7 @@ def inject(fault: Fault) -> Iterator[Fault]:
     """Put a fault into both stores while the block runs."""
     with contextlib.ExitStack() as patches:
         for store in (LocalStore, RemoteStore):
-            for name in MUTATING:
+            for name in filter(partial(hasattr, store), MUTATING):
                 patches.enter_context(mock.patch.object(store, name, _wrap_method(getattr(store, name), name, fault)))
         yield fault
 
@@ -147,7 +153,7 @@ def inject(fault: Fault) -> Iterator[Fault]:
 def _wrap_method(original: Any, name: str, fault: Fault) -> Any:
     def method(self: Store, path: Any, *others: Any) -> Any:
         done = None
-        if name == "write_small":
+        if name in {"write_small", "create_exclusively"}:
             fault.watch_journal(self, path)
         try:
             with fault.step(name):
@@ -157,7 +163,7 @@ def _wrap_method(original: Any, name: str, fault: Fault) -> Any:
                 done.close()
             raise
         finally:
-            if name == "write_small":
+            if name in {"write_small", "create_exclusively"}:
                 fault.note_journal()
         return FaultyStream(done, fault) if name == "create" else done
 
@@ -222,18 +228,19 @@ class DatasetFolder:
         return [name for name in location.store.list_names(self.control) if name.startswith(STAGING_PREFIX)]
 
     def list_control_files(self) -> list[str]:
-        """Return every file in the control folder except the one that records where the dataset is."""
+        """Return every file in the control folder except leases and the one that records where the dataset is."""
         filesystem, _ = fsspec.core.url_to_fs(self.path)
         found = filesystem.find(self.control) if filesystem.exists(self.control) else []
-        return sorted(path for path in found if path.rpartition("/")[2] not in (INSIDE, BESIDE))
+        names = {path: path.rpartition("/")[2] for path in found}
+        return sorted(path for path, name in names.items() if name not in (INSIDE, BESIDE) and not is_lease(name))
 
     def expire_lease(self) -> None:
         """Let a lease that outlived its failed holder run out at once."""
         if self.path.startswith("memory://"):
-            filesystem, root = fsspec.core.url_to_fs(self.path)
-            parent, _, name = root.rpartition("/")
-            with contextlib.suppress(FileNotFoundError):
-                filesystem.rm_file(f"{parent}/.{name}.merganser/lease.json")
+            filesystem, _ = fsspec.core.url_to_fs(self.path)
+            number = find_newest(locate(self.path).store.list_names(self.control))
+            if number:
+                filesystem.pipe_file(f"{self.control}/{BEAT}{number}", b'{"released": true}')
 
     def discard(self) -> None:
         """Free what the dataset takes."""

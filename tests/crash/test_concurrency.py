@@ -11,10 +11,9 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import fsspec
 import pyarrow as pa
@@ -26,6 +25,7 @@ from merganser.core.commit import staged_files as staged
 from merganser.core.dataset.snapshot import check_listing
 from merganser.core.merge.attempt import Stager
 from merganser.core.storage import liveness, lock
+from merganser.core.storage.lease import BEAT, LEASE, find_newest
 from merganser.core.storage.local import LocalStore
 from merganser.core.storage.location import locate
 from merganser.core.storage.remote import RemoteStore
@@ -403,8 +403,23 @@ def short_lease(monkeypatch: pytest.MonkeyPatch) -> float:
     return 0.5
 
 
+def lease_number(place: DatasetFolder) -> int:
+    return find_newest(locate(place.path).store.list_names(place.control))
+
+
 def lease_path(place: DatasetFolder) -> str:
-    return f"{place.control}/lease.json"
+    return f"{place.control}/{LEASE}{max(lease_number(place), 1)}"
+
+
+def read_beat(place: DatasetFolder) -> bytes | None:
+    return locate(place.path).store.read_small(f"{place.control}/{BEAT}{lease_number(place)}")
+
+
+def take_over(place: DatasetFolder) -> None:
+    """Take the lease of a living holder, as a writer does that saw no heartbeat for long."""
+    store, number = locate(place.path).store, lease_number(place)
+    assert cast("RemoteStore", store).create_exclusively(f"{place.control}/{LEASE}{number + 1}", b"{}")
+    store.remove(f"{place.control}/{LEASE}{number}")
 
 
 def leave_lease(place: DatasetFolder, pid: int, host: str, token: str = "theirs", **others: str) -> None:  # noqa: S107  not a secret
@@ -455,21 +470,47 @@ def test_a_lease_that_is_no_longer_renewed_is_taken_over(place: DatasetFolder, s
     assert values(place) == {0: "mine", 1: "old"}
 
 
-@pytest.mark.usefixtures("short_lease")
-def test_a_claim_whose_creator_died_does_not_block_either(place: DatasetFolder) -> None:
-    # C5
-    leave_lease(place, dead_pid(), socket.gethostname())
-    fsspec.filesystem("memory").pipe_file(f"{place.control}/claim-theirs", b"{}")
-    merganser.merge(source([0], "mine"), place.path, "upsert", "id", lock_timeout=10)
-    assert values(place) == {0: "mine", 1: "old"}
+def test_each_lease_has_a_higher_number_than_all_before(place: DatasetFolder) -> None:
+    # N1: the journal and the record of the commit carry it; lower leases are removed
+    for number in (1, 2, 3):
+        merganser.merge(source([0], f"{number}"), place.path, "upsert", "id")
+        assert [record.lease for record in merganser.history(place.path)] == list(range(number, 0, -1))
+        names = locate(place.path).store.list_names(place.control)
+        assert [name for name in names if name.startswith((LEASE, BEAT))] == [f"{BEAT}{number}", f"{LEASE}{number}"]
 
 
-def test_waiting_for_a_claim_ends_at_the_timeout(place: DatasetFolder) -> None:
-    # C5
-    leave_lease(place, dead_pid(), socket.gethostname())
-    fsspec.filesystem("memory").pipe_file(f"{place.control}/claim-theirs", b"{}")
-    with pytest.raises(LockTimeoutError):
-        merganser.merge(source([0], "mine"), place.path, "upsert", "id", lock_timeout=0.2)
+def test_a_number_that_was_free_long_ago_is_not_taken(place: DatasetFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    # N1: a writer is stalled between the listing that shows the highest lease and the creation of the next one
+    original = RemoteStore.create_exclusively
+    stalled: list[str] = []
+
+    def create_exclusively(self: RemoteStore, path: str, data: bytes) -> bool:
+        if not stalled and path.endswith(f"/{LEASE}2"):
+            stalled.append(path)
+            for number in (1, 2, 3):
+                merganser.merge(source([number], "theirs"), place.path, "upsert", "id")
+        return original(self, path, data)
+
+    merganser.merge(source([0], "theirs"), place.path, "upsert", "id")
+    monkeypatch.setattr(RemoteStore, "create_exclusively", create_exclusively)
+    merganser.merge(source([9], "mine"), place.path, "upsert", "id")
+    assert stalled
+    assert [record.lease for record in merganser.history(place.path)] == [5, 4, 3, 2, 1]
+    assert values(place) == {0: "theirs", 1: "theirs", 2: "theirs", 3: "theirs", 9: "mine"}
+
+
+def test_a_stalled_holder_leaves_the_lease_of_its_successor_alone(place: DatasetFolder, short_lease: float) -> None:
+    # N1, N2: neither its heartbeats nor its release
+    store = locate(place.path).store
+    with lock.hold_lock(store, place.control, place.path, 1) as still_held:
+        still_held()
+        take_over(place)
+        time.sleep(short_lease)
+        with pytest.raises(ConcurrentWriteError, match="Nothing was published; run again"):
+            still_held()
+    assert lease_number(place) == 2
+    assert store.read_small(f"{place.control}/{LEASE}2") == b"{}"
+    assert read_beat(place) is None
 
 
 @pytest.mark.usefixtures("short_lease")
@@ -509,12 +550,10 @@ def test_of_several_waiters_one_at_a_time_takes_a_dead_lease(place: DatasetFolde
 def test_a_lease_is_renewed_while_its_holder_works(place: DatasetFolder, short_lease: float) -> None:
     # C5: a holder that works longer than a lease lasts keeps it
     location = locate(place.path)
-    memory = fsspec.filesystem("memory")
     with lock.hold_lock(location.store, place.control, place.path, 1) as still_held:
-        first = memory.cat_file(lease_path(place))
         with pytest.raises(LockTimeoutError):
             merganser.merge(source([0], "mine"), place.path, "upsert", "id", lock_timeout=3 * short_lease)
-        assert memory.cat_file(lease_path(place)) != first
+        assert read_beat(place) is not None
         still_held()
     assert place.list_control_files() == []
 
@@ -535,10 +574,9 @@ def test_a_heartbeat_outlives_a_store_that_fails_for_a_moment(
 
     monkeypatch.setattr(RemoteStore, "write_small", write_small)
     with lock.hold_lock(location.store, place.control, place.path, 1):
-        first = fsspec.filesystem("memory").cat_file(lease_path(place))
         time.sleep(2 * short_lease)
         assert failures == []
-        assert fsspec.filesystem("memory").cat_file(lease_path(place)) != first
+        assert read_beat(place) is not None
 
 
 def test_a_holder_whose_lease_was_taken_publishes_nothing(
@@ -550,14 +588,14 @@ def test_a_holder_whose_lease_was_taken_publishes_nothing(
 
     def flush(self: RemoteStore, paths: Any) -> None:
         original(self, paths)
-        leave_lease(place, 4711, "elsewhere", token=uuid.uuid4().hex)
+        take_over(place)
 
     monkeypatch.setattr(RemoteStore, "flush", flush)
     with pytest.raises(ConcurrentWriteError, match=r"took over"):
         merganser.merge(source([0, 9], "mine"), place.path, "upsert", "id")
     assert place.read_files() == before
     assert place.list_staging() == []
-    assert place.list_control_files() == [lease_path(place)]
+    assert place.list_control_files() == []
 
 
 @pytest.mark.parametrize("action", ["upsert", "full_merge", "append", "overwrite"])
@@ -567,18 +605,18 @@ def test_a_commit_whose_staged_files_are_gone_changes_nothing(
     # C5, C6: between the last look at the lease and the journal another writer took over, recovered and finished
     place.put("g.parquet", [10, 11], "old")
     before = place.read_files()
-    original = RemoteStore.write_small
+    original = RemoteStore.create_exclusively
 
-    def write_small(self: RemoteStore, path: str, data: bytes) -> None:
+    def create_exclusively(self: RemoteStore, path: str, data: bytes) -> bool:
         if path.endswith(f"/{JOURNAL}"):
             self.remove_folder(path.rpartition("/")[0])
-        original(self, path, data)
+        return original(self, path, data)
 
-    monkeypatch.setattr(RemoteStore, "write_small", write_small)
+    monkeypatch.setattr(RemoteStore, "create_exclusively", create_exclusively)
     change: Callable[..., object] = partial(merganser.merge, strategy=action, key_columns="id")
     if action in {"append", "overwrite"}:
         change = partial(merganser.write_dataset, mode=action)
-    with pytest.raises(ConcurrentWriteError, match="Nothing changed; run again"):
+    with pytest.raises(ConcurrentWriteError, match="Nothing was published; run again"):
         change(source([0, 9], "mine"), place.path)
     assert place.read_files() == before
     assert place.list_control_files() == []

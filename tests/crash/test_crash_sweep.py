@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -80,7 +81,7 @@ def failing(name: str, place: DatasetFolder, fault: Fault) -> dict[str, bytes]:
             refusal = str(error)
     if refusal:
         # Publication may fail only after the journal, and the error reports that.
-        assert fault.journaled, refusal
+        assert fault.journaled or "not known whether the commit happened" in refusal, refusal
         assert "recover(path)" in refusal
     if fault.fired and not fault.journaled:
         assert place.read_files() == before  # C7
@@ -204,7 +205,10 @@ def test_an_undo_is_recorded_once_and_removes_its_batch(kind: str, lake: str) ->
         merganser.recover(place.path)
         told = [record.operation for record in merganser.history(place.path)]
         assert told == (["undo", "merge"] if fault.journaled else ["merge"])
-        assert any("/batches/" in path for path in place.list_control_files()) is not fault.journaled
+        # On an object store, an empty object is left.
+        size = fsspec.core.url_to_fs(place.path)[0].size
+        batches = [path for path in place.list_control_files() if "/batches/" in path and size(path)]
+        assert bool(batches) is not fault.journaled
 
 
 def data_files(found: dict[str, bytes]) -> dict[str, bytes]:

@@ -353,7 +353,7 @@ def test_the_holder_is_watched_also_while_others_wait_ahead(lake: str, monkeypat
     monkeypatch.setattr(liveness, "LEASE_SECONDS", 3.0)
     place = make_dataset_folder("memory", lake)
     content = {**liveness.describe_process(), "host": "elsewhere", "token": "theirs"}
-    fsspec.filesystem("memory").pipe_file(f"{place.control}/lease.json", json.dumps(content).encode())
+    fsspec.filesystem("memory").pipe_file(f"{place.control}/lease-1", json.dumps(content).encode())
     leave_ticket(place, 1, 4711, "elsewhere")
     with contextlib.ExitStack() as running:
         thread = threading.Thread(target=insert, args=(place, 1))
@@ -415,6 +415,8 @@ def test_a_writer_that_times_out_names_the_holder_and_leaves_the_queue(place: Da
 def test_a_lock_that_nobody_waits_for_costs_one_listing(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # C5, C6: neither ticket nor folder is made
     place = make_dataset_folder("memory", lake)
+    with hold(place):
+        pass
     asked: list[str] = []
     for name in ("list_names", "make_folder", "create_exclusively", "read_small", "remove", "write_small"):
         original = getattr(RemoteStore, name)
@@ -427,10 +429,15 @@ def test_a_lock_that_nobody_waits_for_costs_one_listing(lake: str, monkeypatch: 
     with hold(place):
         queue = [call for call in asked if tickets.QUEUE in call]
         assert queue == ["list_names /queue"]
+        # The second listing shows that no higher lease exists.
         assert [call for call in asked if call not in queue] == [
             "make_folder ",
-            "create_exclusively /lease.json",
-            "read_small /lease.json",
+            "list_names ",
+            "read_small /beat-1",
+            "create_exclusively /lease-2",
+            "list_names ",
+            "remove /lease-1",
+            "remove /beat-1",
         ]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,6 @@ from merganser.core.dataset.listing import list_files
 from merganser.core.storage.location import locate
 from merganser.core.storage.staging import open_staging
 from merganser.errors import (
-    ConcurrentWriteError,
     DatasetMergeError,
     InvalidArgumentError,
     UnreadableFileError,
@@ -153,24 +151,3 @@ def test_a_journal_that_was_written_too_late_is_ignored(lake: str, moves: bool) 
     assert recover(path)
     assert snapshot(path) == before
     assert not io.merge(pairs([1], "new"), path, key_columns="id", batch_id="b").replayed
-
-
-# C5, C6
-def test_a_writer_that_loses_its_lease_after_its_journal_reports_that(lake: str) -> None:
-    io, path = open_dataset_io("arrow"), f"{lake}/t"
-    result = io.merge(pairs([1], "old"), path, key_columns="id")
-    location = locate(path)
-    held = iter([True, False])
-
-    def still_held() -> None:
-        if not next(held):
-            message = "Another writer took it over."
-            raise ConcurrentWriteError(message)
-
-    with (
-        pytest.raises(ConcurrentWriteError, match="do not run it again"),
-        open_session(location) as session,
-        session.staging() as staging,
-    ):
-        replace(session, check_lock=still_held).commit(staging, Journal([], batch=make_batch("b", result)))
-    assert io.merge(pairs([1], "new"), path, key_columns="id", batch_id="b").replayed

@@ -36,9 +36,10 @@ def make_batch(batch_id: str, result: MergeResult) -> dict[str, Any]:
 
 def find_batch(store: Store, control: str, batch_id: str) -> MergeResult | None:
     """Return the result of a committed batch."""
-    path = _make_path(control, batch_id)
+    path = make_batch_path(control, batch_id)
     data = store.read_small(path)
-    if data is None:
+    if not data:
+        # On object stores, an empty object stands for a batch that was forgotten.
         return None
     try:
         found = load_json(data)
@@ -80,17 +81,23 @@ def forget_lost_batches(location: Location, control: str) -> None:
 def write_batch(store: Store, control: str, batch: Mapping[str, Any]) -> None:
     """Write the record of a batch."""
     store.make_folder(f"{control}/{BATCHES}")
-    store.write_small(_make_path(control, batch["batch_id"]), json.dumps(batch, indent=1).encode())
+    store.write_small(make_batch_path(control, batch["batch_id"]), encode_batch(batch))
+
+
+def encode_batch(batch: Mapping[str, Any]) -> bytes:
+    """Write the record of a batch as JSON."""
+    return json.dumps(batch, indent=1).encode()
 
 
 def forget_batch(store: Store, control: str, batch_id: str) -> None:
     """Remove the record of a batch, if it exists, so that it can be merged again."""
-    store.remove(_make_path(control, batch_id))
+    store.remove(make_batch_path(control, batch_id))
     if store.get_path_type(f"{control}/{BATCHES}") is not None:
         store.flush([f"{control}/{BATCHES}"])
 
 
-def _make_path(control: str, batch_id: str) -> str:
+def make_batch_path(control: str, batch_id: str) -> str:
+    """Make the path of the record of a batch."""
     # Not every id is a valid file name.
     name = hashlib.sha256(batch_id.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{control}/{BATCHES}/{name}.json"

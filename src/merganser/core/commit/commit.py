@@ -14,16 +14,24 @@ from typing import TYPE_CHECKING, Any, cast
 from merganser.core.columnar.memory import translate_memory_errors
 from merganser.core.commit.batches import BATCHES
 from merganser.core.commit.change_feed import relativize_feed, resolve_feed
-from merganser.core.commit.history import HistoryRecord, make_record_id
-from merganser.core.commit.journal import Journal, _read_journal, list_staged
+from merganser.core.commit.history import HistoryRecord, has_record, make_record_id
+from merganser.core.commit.journal import (
+    Journal,
+    _read_journal,
+    abandon,
+    has_journal,
+    is_abandoned,
+    list_staged,
+    write_journal,
+)
 from merganser.core.commit.permissions import check_access, describe_denied
-from merganser.core.commit.publish import _get_parent, publish
+from merganser.core.commit.publish import _get_parent, publish, stage_control_files
 from merganser.core.commit.replaced_files import ReplacedFiles
 from merganser.core.commit.retained import remove_retained, retain_replaced
 from merganser.core.dataset.listing import check_not_nested, check_target
 from merganser.core.storage.claims import seize_folder
 from merganser.core.storage.location import locate
-from merganser.core.storage.lock import LOCK_TIMEOUT, hold_lock
+from merganser.core.storage.lock import LOCK_TIMEOUT, HeldLock, hold_lock
 from merganser.core.storage.staging import (
     HISTORY,
     PARTITION_RECORD,
@@ -60,6 +68,7 @@ class Session:
     timeout: float = LOCK_TIMEOUT
     check_lock: Callable[[], None] | None = None
     _waited: float = 0.0
+    _is_journaled: bool = False  # a journal was, or may have been, written
     _has_mark: bool = False  # the control folder has the place marker
 
     @property
@@ -82,8 +91,16 @@ class Session:
             self.check_lock = still_held
             try:
                 yield
+            except Exception:
+                # Without its lease, a writer misses what another one removed; but a journal may be published by both.
+                if not self._is_journaled:
+                    still_held()
+                raise
             finally:
                 self.check_lock = None
+
+    def _get_lease_number(self) -> int | None:
+        return self.check_lock.number if isinstance(self.check_lock, HeldLock) else None
 
     def recover_dead(self) -> None:
         """Recover what dead writers left, if anything; the lock is held only for that."""
@@ -100,7 +117,7 @@ class Session:
             except BaseException:
                 # If this fails, the next merge removes the folder.
                 with contextlib.suppress(OSError):
-                    if self.location.store.read_small(staging.journal) is None:
+                    if not has_journal(staging):
                         staging.remove()
                 raise
             # The commit is published; the next merge removes what is left of the folder.
@@ -118,6 +135,7 @@ class Session:
         """Flush the staged files, `check` that the dataset has not changed, write the journal, and publish."""
         store, check_lock = self.location.store, cast("Callable[[], None]", self.check_lock)
         check_access(self.location, self.control, journal)
+        journal = replace(journal, lease=self._get_lease_number())
         with store.create(staging.marker):
             pass
         links = ReplacedFiles(staging, journal.replaced).link_files()
@@ -127,34 +145,27 @@ class Session:
             store.make_durable_folder(folder)
         if journal.history is not None:
             journal = replace(journal, history=self._complete_record(journal.history, journal, staging))
+        stage_control_files(staging, journal)
         with _retain_files(self.location, self.control, staging, journal.history):
             if check is not None:
                 check()
             if not self._has_mark:
                 store.write_small(f"{self.control}/{name_place_marker(self.location, self.control)}", b"")
             check_lock()
-            with _translate_publish_errors(self.location, staging):
-                store.write_small(staging.journal, relativize_feed(staging, journal).to_json())
-                self._check_taken_over(staging, check_lock)
+            with (
+                _translate_publish_errors(self.location, staging),
+                _accept_completion(self.location.store, self.control, journal.history),
+            ):
+                if not write_journal(staging, relativize_feed(staging, journal).to_json()):
+                    staging.remove()
+                    raise ConcurrentWriteError(
+                        f"Another writer took over {self.location.display} while this one was stalled, and removed its "
+                        "staged files. Nothing was published; run again."
+                    )
                 publish(self.location, self.control, staging, journal)
         # A later staged file may reuse a name of this journal, which must not be published again.
         with contextlib.suppress(OSError):
             store.remove(staging.journal)
-
-    def _check_taken_over(self, staging: Staging, check_lock: Callable[[], None]) -> None:
-        """Stop if another writer took over while this one stalled: it removes or completes this commit."""
-        if _is_abandoned(staging):
-            staging.remove()
-            raise ConcurrentWriteError(
-                f"Another writer removed the staged files of {self.location.display}. Nothing changed; run again."
-            )
-        try:
-            check_lock()
-        except ConcurrentWriteError as error:
-            raise ConcurrentWriteError(
-                f"Another writer took over {self.location.display} just after this commit was journaled. That writer, "
-                "or recover(path), completes the commit; do not run it again."
-            ) from error
 
     def _complete_record(self, record: HistoryRecord, journal: Journal, staging: Staging) -> HistoryRecord:
         """Fill in what is known only just before the journal is written."""
@@ -168,6 +179,7 @@ class Session:
         return replace(
             record,
             id=make_record_id(store, self.control, now),
+            lease=journal.lease,
             committed_at=now,
             duration=round(time.monotonic() - self.started, 6),
             files=[
@@ -201,9 +213,20 @@ def _retain_files(location: Location, control: str, staging: Staging, record: Hi
         yield
     except BaseException:
         with contextlib.suppress(OSError):
-            if record is not None and location.store.read_small(staging.journal) is None:
+            if record is not None and not has_journal(staging):
                 remove_retained(location.store, control, [record.id])
         raise
+
+
+@contextlib.contextmanager
+def _accept_completion(store: Store, control: str, record: HistoryRecord | None) -> Iterator[None]:
+    """Accept that another writer, which took over after the journal was written, completed this commit."""
+    try:
+        yield
+    except Exception:
+        # The record is published last.
+        if store.is_local or record is None or not has_record(store, control, record):
+            raise
 
 
 @contextlib.contextmanager
@@ -212,7 +235,7 @@ def _translate_publish_errors(location: Location, staging: Staging) -> Iterator[
     try:
         yield
     except OSError as error:
-        if isinstance(error, MerganserError) or location.store.read_small(staging.journal) is None:
+        if isinstance(error, MerganserError) or not has_journal(staging):
             raise
         raise DatasetMergeError(
             f"A commit to {location.display} was journaled but not fully published: {error}."
@@ -275,7 +298,7 @@ def has_pending_commit(location: Location) -> bool:
     control = choose_control_folder(location)
     with explain_unreadable(location, control):
         found = find_staging(location, control)
-        return any(location.store.read_small(staging.journal) is not None for staging in found)
+        return any(map(has_journal, found))
 
 
 def check_no_pending_commit(location: Location) -> None:
@@ -298,17 +321,30 @@ def _recover(location: Location, control: str, names: Collection[str]) -> bool:
     for staging in found:
         if not location.store.is_local and not location.store.list_names(staging.folder):
             # Some stores list a removed folder for a while.
+            location.store.remove_folder(staging.folder)
             continue
         with seize_folder(location.store, staging.folder) as is_seized:
             journal = _read_journal(staging)
+            if journal is None and not location.store.is_local and not abandon(staging):
+                # It was written just now; or a tombstone is left of a recovery that was killed.
+                journal = _read_journal(staging)
             if not is_seized and journal is None:
                 # A living writer stages files; one that publishes them would hold the lock.
                 continue
-            if journal is not None and not _is_abandoned(staging):
-                with _translate_publish_errors(location, staging):
+            if journal is not None and not is_abandoned(staging):
+                with (
+                    _translate_publish_errors(location, staging),
+                    _accept_completion(location.store, control, journal.history),
+                ):
                     publish(location, control, staging, resolve_feed(staging, journal), recovering=True)
-            with explain_staging_errors(staging):
-                staging.remove()
+                with explain_staging_errors(staging):
+                    staging.remove()
+            else:
+                with explain_staging_errors(staging):
+                    if location.store.is_local:
+                        staging.remove()
+                    else:
+                        staging.discard()
             recovered = True
     return recovered
 
@@ -316,8 +352,3 @@ def _recover(location: Location, control: str, names: Collection[str]) -> bool:
 def _is_in_use(staging: Staging) -> bool:
     """Check for a living writer that stages files; one with a journal would hold the lock."""
     return staging.is_claimed() and staging.location.store.get_path_type(staging.journal) is None
-
-
-def _is_abandoned(staging: Staging) -> bool:
-    """Check for a journal without its marker: recovery deletes an abandoned folder's marker with it."""
-    return staging.location.store.get_path_type(staging.marker) is None

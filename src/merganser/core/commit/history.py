@@ -69,6 +69,7 @@ class HistoryRecord(FilesDisplayMixin):
     `options` are those that differ from the defaults, and the clauses of a MERGE, whose `strategy` is "merge". `undoes`
     is the id of the record that an undo reversed, and `partitions_before` the partition record, if the commit changed
     it. `schema_before` and `schema_after` are the types of all columns by name, if the commit changed the schema.
+    `lease` is the number of the lease under which an object store was changed.
     """
 
     file_class = HistoryFile
@@ -96,6 +97,7 @@ class HistoryRecord(FilesDisplayMixin):
     partitions_before: dict[str, Any] | None = None
     schema_before: dict[str, str] | None = None
     schema_after: dict[str, str] | None = None
+    lease: int | None = None
 
     @classmethod
     def from_plain(cls, found: Mapping[str, Any]) -> HistoryRecord:
@@ -163,6 +165,11 @@ def save_record(store: Store, control: str, record: HistoryRecord) -> None:
     store.make_folder(f"{control}/{HISTORY}")
     text = json.dumps({"version": VERSION, **asdict(record)}, indent=1, default=datetime.isoformat)
     store.write_small(f"{control}/{HISTORY}/{record.id}.json", text.encode())
+
+
+def has_record(store: Store, control: str, record: HistoryRecord) -> bool:
+    """Check whether the record of a commit was written."""
+    return store.get_path_type(f"{control}/{HISTORY}/{record.id}{_SUFFIX}") == "file"
 
 
 def make_record_id(store: Store, control: str, now: datetime) -> str:

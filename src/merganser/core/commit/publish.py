@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from merganser.core.commit.batches import forget_batch, write_batch
+from merganser.core.commit.batches import encode_batch, forget_batch, make_batch_path, write_batch
 from merganser.core.commit.history import save_record
 from merganser.core.commit.journal import list_staged
 from merganser.core.commit.replaced_files import ReplacedFiles, make_conflict_error
 from merganser.core.commit.retained import find_unreachable, remove_retained
-from merganser.core.storage.staging import PARTITION_RECORD
+from merganser.core.storage.staging import PARTITION_RECORD, STAGED_BATCH, STAGED_RECORD
+from merganser.errors import DatasetMergeError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 def publish(location: Location, control: str, staging: Staging, journal: Journal, *, recovering: bool = False) -> None:
     """Do what the journal lists and is not done yet."""
     store = location.store
-    _write_control_files(location, control, journal)
+    _write_control_files(location, control, staging, journal)
     replaced = ReplacedFiles(staging, journal.replaced)
     removed = _find_removed(location, replaced, journal.removals)
     for rel in journal.stale:
@@ -42,15 +43,42 @@ def publish(location: Location, control: str, staging: Staging, journal: Journal
         remove_retained(store, control, find_unreachable(store, control, journal.retain))
 
 
-def _write_control_files(location: Location, control: str, journal: Journal) -> None:
+def stage_control_files(staging: Staging, journal: Journal) -> None:
+    """On an object store, stage the control files that a commit replaces.
+
+    There, all that is published under a name that may exist is copied from the staging folder. The writer that
+    completes a commit removes the folder, so nothing that a stalled writer still does can bring back an older file.
+    """
+    store = staging.location.store
+    if store.is_local:
+        return
+    if journal.record is not None:
+        store.write_small(f"{staging.folder}/{STAGED_RECORD}", _encode_record(journal.record))
+    if journal.batch is not None or journal.forget is not None:
+        data = b"" if journal.batch is None else encode_batch(journal.batch)
+        store.write_small(f"{staging.folder}/{STAGED_BATCH}", data)
+
+
+def _write_control_files(location: Location, control: str, staging: Staging, journal: Journal) -> None:
     """Write the control files that must exist before the first file is replaced."""
     store = location.store
+    batch_id = journal.forget if journal.batch is None else journal.batch["batch_id"]
+    if not store.is_local:
+        if journal.record is not None:
+            store.duplicate(f"{staging.folder}/{STAGED_RECORD}", f"{control}/{PARTITION_RECORD}")
+        if batch_id is not None:
+            store.duplicate(f"{staging.folder}/{STAGED_BATCH}", make_batch_path(control, batch_id))
+        return
     if journal.record is not None:
-        store.write_small(f"{control}/{PARTITION_RECORD}", json.dumps(journal.record, indent=1).encode())
+        store.write_small(f"{control}/{PARTITION_RECORD}", _encode_record(journal.record))
     if journal.batch is not None:
         write_batch(store, control, journal.batch)
     if journal.forget is not None:
         forget_batch(store, control, journal.forget)
+
+
+def _encode_record(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(record, indent=1).encode()
 
 
 def _move_files(
@@ -78,6 +106,8 @@ def _move_files(
             # Spark refuses a file with the checksum sidecar of its predecessor.
             store.remove(_make_checksum_path(target))
             store.replace(path, target)
+        elif move not in journal.feed:
+            _check_published(location, move)
 
 
 def _find_removed(location: Location, replaced: ReplacedFiles, removals: Sequence[Removal]) -> dict[str, str]:
@@ -114,6 +144,16 @@ def _check_replaced(location: Location, staging: Staging, replaced: ReplacedFile
             or location.store.has_same_content(f"{staging.folder}/{move.staged}", target)
         ):
             raise make_conflict_error(location, move.target, "its replacement")
+
+
+def _check_published(location: Location, move: Move) -> None:
+    """Refuse to go on if a staged file is missing, unless it was published before."""
+    found = location.store.get_identity(location.to_path(move.target))
+    if found is None or found == move.replaces:
+        raise DatasetMergeError(
+            f"A commit to {location.display} was journaled, but the staged file {move.staged} of "
+            f"{location.to_display(move.target)} is missing. Restore it in the staging folder, then call recover(path)."
+        )
 
 
 def _list_folders_to_flush(location: Location, paths: Sequence[str]) -> list[str]:

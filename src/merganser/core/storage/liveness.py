@@ -18,10 +18,11 @@ LEASE_SECONDS = 30.0
 
 
 class HeartbeatMonitor:
-    """Polls the object of another writer for changes."""
+    """Polls the object of another writer for changes; before its first heartbeat that is the object `first`."""
 
-    def __init__(self, store: RemoteStore, path: str) -> None:
+    def __init__(self, store: RemoteStore, path: str, first: str | None = None) -> None:
         self.path = path
+        self._first = first
         self._store = store
         self._content: bytes | None = None
         self._changed_at = time.monotonic()
@@ -33,6 +34,8 @@ class HeartbeatMonitor:
         if now - self._polled_at >= every:
             self._polled_at = now
             current = self._store.read_small(self.path)
+            if current is None and self._first is not None:
+                current = self._store.read_small(self._first)
             if current != self._content:
                 self._content, self._changed_at = current, time.monotonic()
         return self._content

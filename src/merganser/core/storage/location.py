@@ -104,9 +104,13 @@ def list_paths(paths: Paths, argument: str) -> list[str]:
 
 
 def open_url(text: str, **options: Any) -> tuple[fsspec.AbstractFileSystem, str]:
-    """Open the filesystem of a URL; returns it with the path there."""
+    """Open the filesystem of a URL; returns it with the path there.
+
+    `single_writer` is an option of every filesystem: no other process writes there at the same time.
+    """
     from fsspec.core import url_to_fs  # noqa: PLC0415  slow to load
 
+    single_writer = str(options.pop("single_writer", False)).lower() == "true"
     try:
         filesystem, native = url_to_fs(text, **options)
     except ValueError as error:
@@ -118,6 +122,8 @@ def open_url(text: str, **options: Any) -> tuple[fsspec.AbstractFileSystem, str]
         # The URL may contain a password.
         message = f"Cannot open {mask_credentials(text)!r}: a package is missing ({error}). {remedy}"
         raise MissingExtraError(message) from error
+    if single_writer:
+        filesystem.single_writer = True
     return filesystem, native
 
 

@@ -1,29 +1,26 @@
 """The write lock of a dataset, first come first served: a kernel lock on local disks, a renewed lease elsewhere.
 
 A dead holder never blocks. The kernel releases its lock; an expired lease, or one of a process of this machine that has
-ended, is taken over by the first writer that creates a claim on it.
+ended, is taken over.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import threading
 import time
-import uuid
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from merganser.core.storage import liveness
-from merganser.core.storage.liveness import HeartbeatMonitor, describe_process, encode_heartbeat, read_description
+from merganser.core.storage.lease import Lease
+from merganser.core.storage.liveness import describe_process, read_description
 from merganser.core.storage.staging import explain_unwritable
 from merganser.core.storage.tickets import LocalQueue, RemoteQueue
-from merganser.errors import ConcurrentWriteError, LockTimeoutError
+from merganser.errors import LockTimeoutError
 from merganser.timeline import record_span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from merganser.core.storage.local import LocalStore
     from merganser.core.storage.remote import RemoteStore
@@ -35,11 +32,29 @@ LOCAL_POLL_SECONDS = 0.01
 POLL_SECONDS = 0.05
 
 
+@dataclass(frozen=True, slots=True)
+class HeldLock:
+    """A lock that is held; the call raises an error if it was lost.
+
+    `number` is the fencing token of a lease, higher than those of all holders before; None for a kernel lock.
+    """
+
+    _lock: _KernelLock | Lease
+    _display: str
+
+    def __call__(self) -> None:
+        """Raise an error if another writer took over."""
+        self._lock.check(self._display)
+
+    @property
+    def number(self) -> int | None:
+        """The fencing token."""
+        return self._lock.number
+
+
 @contextlib.contextmanager
-def hold_lock(
-    store: Store, folder: str, display: str, timeout: float, waited: float = 0.0
-) -> Iterator[Callable[[], None]]:
-    """Create the control folder and hold the lock in it; yields a check that raises if the lock was lost.
+def hold_lock(store: Store, folder: str, display: str, timeout: float, waited: float = 0.0) -> Iterator[HeldLock]:
+    """Create the control folder and hold the lock in it.
 
     `waited`: seconds of the timeout that the caller has waited before.
     """
@@ -49,21 +64,21 @@ def hold_lock(
         _acquire(lock, queue, display, timeout, waited)
     try:
         queue.leave()
-        yield partial(lock.check, display)
+        yield HeldLock(lock, display)
     finally:
         lock.release()
 
 
-def _open_lock(store: Store, folder: str, timeout: float) -> tuple[_KernelLock | _Lease, LocalQueue | RemoteQueue]:
+def _open_lock(store: Store, folder: str, timeout: float) -> tuple[_KernelLock | Lease, LocalQueue | RemoteQueue]:
     if store.is_local:
         local = cast("LocalStore", store)
         return _KernelLock(local, folder), LocalQueue(local, folder, timeout)
     remote = cast("RemoteStore", store)
-    return _Lease(remote, folder), RemoteQueue(remote, folder)
+    return Lease(remote, folder, POLL_SECONDS), RemoteQueue(remote, folder)
 
 
 def _acquire(
-    lock: _KernelLock | _Lease, queue: LocalQueue | RemoteQueue, display: str, timeout: float, waited: float
+    lock: _KernelLock | Lease, queue: LocalQueue | RemoteQueue, display: str, timeout: float, waited: float
 ) -> None:
     """Take the lock when it is this writer's turn; the caller then leaves the queue."""
     deadline = time.monotonic() + timeout - waited
@@ -98,6 +113,8 @@ def _make_timeout_error(display: str, timeout: float, holder: bytes | None, befo
 
 class _KernelLock:
     """A kernel lock on a file, and beside it a file that describes the holder."""
+
+    number = None
 
     def __init__(self, store: LocalStore, folder: str) -> None:
         self.poll_seconds = LOCAL_POLL_SECONDS
@@ -139,80 +156,3 @@ class _KernelLock:
         with contextlib.suppress(OSError):
             self._store.remove(self._holder)
         self._lock.release()
-
-
-class _Lease:
-    """An object created exclusively and rewritten as a heartbeat; without one it expires."""
-
-    def __init__(self, store: RemoteStore, folder: str) -> None:
-        self.poll_seconds = POLL_SECONDS
-        self._store = store
-        self._folder = folder
-        self._path = f"{folder}/lease.json"
-        self._token = uuid.uuid4().hex
-        self._stop = threading.Event()
-        self._beat = 0
-        self._holder = HeartbeatMonitor(store, self._path)
-        self._claimer: HeartbeatMonitor | None = None
-        self._renewer = threading.Thread(target=self._renew, name="merganser-lease", daemon=True)
-
-    def try_acquire(self) -> bool:
-        while not self._store.create_exclusively(self._path, encode_heartbeat(self._token, self._beat)):
-            current = self._holder.poll()
-            if current is None or not self._holder.is_dead():
-                return False
-            claim = f"{self._folder}/claim-{read_description(current).get('token', 'unreadable')}"
-            if self._store.create_exclusively(claim, encode_heartbeat(self._token, self._beat)):
-                self._remove_lease(current, claim)
-                continue
-            # The claim's creator may have died as well.
-            if self._claimer is None or self._claimer.path != claim:
-                self._claimer = HeartbeatMonitor(self._store, claim)
-            if self._claimer.poll() is None or not self._claimer.is_dead():
-                return False
-            self._store.remove(claim)
-        self._renewer.start()
-        return True
-
-    def watch(self) -> None:
-        """Poll the holder's heartbeat, while it is another writer's turn."""
-        self._holder.poll(every=liveness.LEASE_SECONDS / 30)
-
-    def describe_holder(self) -> bytes | None:
-        return self._holder.poll()
-
-    def check(self, display: str) -> None:
-        if not self._is_mine():
-            raise ConcurrentWriteError(
-                f"Another writer took over {display} while this one was stalled. Nothing was published; run again."
-            )
-
-    def release(self) -> None:
-        self._stop.set()
-        self._renewer.join()
-        if self._is_mine():
-            self._store.remove(self._path)
-
-    def _is_mine(self) -> bool:
-        return read_description(self._store.read_small(self._path)).get("token") == self._token
-
-    def _remove_lease(self, dead: bytes, claim: str) -> None:
-        # Only the claim's creator may remove the lease, and only if it did not change.
-        if self._store.read_small(self._path) == dead:
-            self._store.remove(self._path)
-        self._store.remove(claim)
-
-    def _renew(self) -> None:
-        # Store clients raise any exception. In a pool, a failed beat does not stop the next.
-        with ThreadPoolExecutor(1, thread_name_prefix="merganser-lease") as pool:
-            while not self._stop.wait(liveness.LEASE_SECONDS / 3):
-                beat = pool.submit(self._renew_once)
-                if beat.exception() is None and not beat.result():
-                    return
-
-    def _renew_once(self) -> bool:
-        self._beat += 1
-        if not self._is_mine():
-            return False
-        self._store.write_small(self._path, encode_heartbeat(self._token, self._beat))
-        return True

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import io
+import time
+import uuid
 from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.fs as pafs
+from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from merganser.core.storage.store import FileInfo, Store
+from merganser.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -21,6 +26,11 @@ if TYPE_CHECKING:
 
 # Filesystems whose `find` is one flat listing that raises its errors.
 FLAT_LISTING_PROTOCOLS = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"}
+
+# Packages of filesystems that pass exclusive creation on to the store; others ignore it, or look before they write.
+EXCLUSIVE_PACKAGES = {"s3fs", "gcsfs", "adlfs"}
+# Seconds between attempts to create a file, while the store does not answer.
+CREATE_WAITS = (0.1, 0.4, 1.6)
 
 # Names under which filesystems report a tag of the content, and the time of the last change.
 _TAGS = ("ETag", "etag", "md5Hash")
@@ -129,13 +139,63 @@ class RemoteStore(Store):
         return cast("BinaryIO", self.filesystem.open(path, "wb"))
 
     def create_exclusively(self, path: str, data: bytes) -> bool:
-        """Create a small file unless it exists; returns whether this call created it."""
-        try:
-            self.filesystem.pipe_file(path, data, mode="create")
-        except FileExistsError:
-            return False
-        # Some filesystems ignore the mode: the content shows whose write won.
-        return self.read_small(path) == data
+        """Create a small file unless it exists; returns whether this call created it.
+
+        After any error, the content tells who did, so `data` must be the caller's alone.
+        """
+        if self.has_single_writer and not self.creates_exclusively:
+            if self.read_small(path) is None:
+                self.write_small(path, data)
+            return self.read_small(path) == data
+        for wait in (*CREATE_WAITS, None):
+            try:
+                self.filesystem.pipe_file(path, data, mode="create")
+            except Exception as error:
+                # Clients and servers have many errors for an object that exists, and for a request that was lost.
+                found = self.read_small(path)
+                if found is not None:
+                    return found == data
+                if wait is None or isinstance(error, PermissionError):
+                    raise
+                time.sleep(wait)
+            else:
+                return True
+        raise AssertionError
+
+    @property
+    def creates_exclusively(self) -> bool:
+        """Whether the filesystem can create a file unless it exists, in one request."""
+        filesystem = self.filesystem
+        while isinstance(filesystem, DirFileSystem):
+            filesystem = filesystem.fs
+        packages = {base.__module__.partition(".")[0] for base in type(filesystem).__mro__}
+        return isinstance(filesystem, MemoryFileSystem | LocalFileSystem) or not packages.isdisjoint(EXCLUSIVE_PACKAGES)
+
+    @property
+    def has_single_writer(self) -> bool:
+        """Whether the caller says of this filesystem that no other process writes there at the same time."""
+        return getattr(self.filesystem, "single_writer", False) is True
+
+    def check_exclusive_creation(self, folder: str, *, is_first: bool) -> None:
+        """Refuse a filesystem, or at the first lease in a folder a server, that lets two writers create one file."""
+        if self.has_single_writer:
+            return
+        problem = f"{type(self.filesystem).__name__} cannot create a file only if it does not exist"
+        if self.creates_exclusively:
+            if not is_first:
+                return
+            path, contents = f"{folder}/{uuid.uuid4().hex}.probe", (b"one", b"other")
+            try:
+                if [self.create_exclusively(path, content) for content in contents] == [True, False]:
+                    return
+            finally:
+                self.remove(path)
+            problem = "this store replaces a file that exists although it was asked not to"
+        raise InvalidArgumentError(
+            f"Cannot lock {folder}: {problem}, so two writers could lose each other's changes. Nothing was published. "
+            "Use s3fs, gcsfs or adlfs; or if no other process writes at the same time, pass as filesystem one whose "
+            "attribute single_writer is True."
+        )
 
     def make_folder(self, path: str) -> None:
         self.filesystem.makedirs(path, exist_ok=True)

@@ -37,6 +37,8 @@ HISTORY = "history"
 # The first commit creates one of these empty files, so that a listing shows whether the control folder is inside its
 # dataset or beside it.
 INSIDE, BESIDE = "dataset.inside", "dataset.beside"
+# On an object store: the partition record, and that of a batch, as they will be.
+STAGED_RECORD, STAGED_BATCH = "record.staged", "batch.staged"
 _PREFIX, _SUFFIX = ".", ".merganser"
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 _DEFAULT_REMEDY = "check free space and permissions there"
@@ -131,6 +133,13 @@ class Staging:
         """Remove the journal, then the rest, so that an interrupted removal leaves no commit."""
         self.location.store.remove(self.journal)
         self.location.store.remove_folder(self.folder)
+
+    def discard(self) -> None:
+        """Remove a folder with a tombstone: that last, and the marker first, so that no journal can count any more."""
+        store = self.location.store
+        for name in sorted(store.list_names(self.folder), key=lambda name: (name == JOURNAL, name != MARKER)):
+            store.remove(f"{self.folder}/{name}")
+        store.remove_folder(self.folder)
 
 
 def explain_staging_errors(staging: Staging) -> AbstractContextManager[None]:
