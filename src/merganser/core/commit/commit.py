@@ -42,6 +42,7 @@ from merganser.core.storage.staging import (
     name_place_marker,
     open_staging,
 )
+from merganser.core.storage.store import CLIENT_ERRORS
 from merganser.errors import ConcurrentWriteError, DatasetMergeError, MerganserError
 from merganser.progress import ignore
 from merganser.safe_json import load_json
@@ -91,7 +92,7 @@ class Session:
             self.check_lock = still_held
             try:
                 yield
-            except Exception:
+            except CLIENT_ERRORS:
                 # Without its lease, a writer misses what another one removed; but a journal may be published by both.
                 if not self._is_journaled:
                     still_held()
@@ -223,7 +224,7 @@ def _accept_completion(store: Store, control: str, record: HistoryRecord | None)
     """Accept that another writer, which took over after the journal was written, completed this commit."""
     try:
         yield
-    except Exception:
+    except CLIENT_ERRORS:
         # The record is published last.
         if store.is_local or record is None or not has_record(store, control, record):
             raise

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from merganser.core.commit.history import HistoryRecord
+from merganser.core.storage.store import CLIENT_ERRORS
 from merganser.errors import DatasetMergeError, UnreadableFileError
 from merganser.safe_json import load_json
 
@@ -105,7 +106,7 @@ def write_journal(staging: Staging, data: bytes) -> bool:
     else:
         try:
             is_mine = cast("RemoteStore", store).create_exclusively(staging.journal, data)
-        except Exception as error:  # noqa: BLE001  store clients raise any exception
+        except CLIENT_ERRORS as error:
             is_mine = _settle_lost_journal(staging, data, error)
         if not is_mine:
             return False
@@ -117,7 +118,7 @@ def _settle_lost_journal(staging: Staging, data: bytes, error: Exception) -> boo
     try:
         if not abandon(staging):
             return staging.location.store.read_small(staging.journal) == data
-    except Exception:  # noqa: BLE001  as above
+    except CLIENT_ERRORS:
         raise DatasetMergeError(
             f"The store did not answer while a commit to {staging.location.display} was journaled ({error}), so it is "
             "not known whether the commit happened. Call recover(path), then see history(path)."

@@ -16,7 +16,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
-from merganser.core.storage.store import FileInfo, Store
+from merganser.core.storage.store import CLIENT_ERRORS, FileInfo, Store
 from merganser.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class RemoteStore(Store):
         for wait in (*CREATE_WAITS, None):
             try:
                 self.filesystem.pipe_file(path, data, mode="create")
-            except Exception as error:
+            except CLIENT_ERRORS as error:
                 # Clients and servers have many errors for an object that exists, and for a request that was lost.
                 found = self.read_small(path)
                 if found is not None:

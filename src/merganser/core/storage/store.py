@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
 COMPARE_BUFFER_BYTES = 1 << 20
+# What a request to an object store may raise: each client has errors of its own, which have no other class in common.
+CLIENT_ERRORS = (Exception,)
 
 
 class FileInfo(NamedTuple):
