@@ -148,10 +148,10 @@ def test_a_node_is_dragged_and_stays_where_it_is_put(graph: Opened) -> None:
     assert graph.middle("Job 1") != pytest.approx((x + 180, y + 80), abs=3)
 
 
-def test_a_double_click_shows_hidden_neighbours(graph: Opened) -> None:
+def test_a_click_shows_hidden_neighbours(graph: Opened) -> None:
     before = graph.list_visible_nodes()
     assert graph.node("Job 0").locator(".more text").text_content() == "+1"
-    graph.node("Job 0").locator(".body").dblclick()
+    graph.node("Job 0").locator(".body").click()
     graph.rest()
     assert len(graph.list_visible_nodes() - before) == 1
     assert before < graph.list_visible_nodes()
@@ -163,9 +163,31 @@ def test_a_double_click_shows_hidden_neighbours(graph: Opened) -> None:
     assert "1 more edge leads to nodes that are not in this file." in graph.page.locator("#details").inner_text()
     graph.page.get_by_role("button", name="Hide").click()
     assert graph.list_visible_nodes() == before
-    graph.node("Job 2").locator(".body").dblclick()
+    graph.node("Job 2").locator(".body").click()
+    assert len(graph.list_visible_nodes()) == 5
+    graph.page.get_by_role("button", name="Hide 1 neighbour again").click()
+    assert graph.list_visible_nodes() == before
+    graph.node("Job 2").locator(".body").click()
     graph.page.get_by_role("button", name="Reset").click()
     assert graph.list_visible_nodes() == before
+
+
+def test_the_start_is_marked_and_edge_types_are_counted(graph: Opened) -> None:
+    assert graph.page.locator(".node.start").evaluate_all("all => all.map(one => one.dataset.id)") == ["1"]
+    assert graph.node("TechCorp").locator(".star").is_visible()
+    assert graph.page.locator("#start-note").inner_text() == "★ marks the start"
+    assert graph.page.locator("#edge-legend li").all_inner_texts() == [
+        "NEEDS\n3 edges", "POSTED_BY\n3 edges", "OWNS\n1 edge",
+    ]  # fmt: skip
+    strokes = graph.page.locator(".edge .thin").evaluate_all("all => all.map(one => getComputedStyle(one).stroke)")
+    assert len(set(strokes)) == 2
+    posted = graph.page.locator("#edge-legend button", has_text="POSTED_BY")
+    posted.click()
+    assert posted.get_attribute("aria-pressed") == "false"
+    assert graph.page.locator(".edge").count() == 1
+    assert len(graph.list_visible_nodes()) == 4
+    posted.click()
+    assert graph.page.locator(".edge").count() == 4
 
 
 def test_the_wheel_and_buttons_zoom_and_the_background_moves(graph: Opened) -> None:
@@ -227,6 +249,25 @@ def test_a_search_finds_what_is_hidden_and_shows_it(graph: Opened) -> None:
     assert hits.count() == 3
 
 
+def test_a_search_finds_keys_first(browser: Browser, tmp_path: Path) -> None:
+    with GraphDatabase(":memory:") as db:
+        db.create_property_index("Job", "url", unique=True)
+        ids = [db.create_node("Job", {"title": f"See /job/{n}", "url": f"/job/{10 - n}"}).id for n in range(10)]
+        found = opened(browser, tmp_path, db.neighbourhood(ids).to_html())
+    hits = found.page.locator("#hits button")
+    found.page.locator("#search").fill("/job/3")
+    # The key is that of the eighth job, and the title that of the fourth.
+    assert hits.all_inner_texts() == ["See /job/7\n/job/3\nJob", "See /job/3\n/job/7\nJob"]
+    found.page.locator("#search").fill("URL = /job/3")
+    assert hits.all_inner_texts() == ["See /job/7\n/job/3\nJob"]
+    found.page.locator("#search").fill("title=/job/3")
+    assert hits.all_inner_texts() == ["See /job/3\n/job/7\nJob"]
+    found.page.keyboard.press("Enter")
+    assert found.page.locator("#details h2").inner_text() == "See /job/3"
+    assert found.problems == []
+    found.page.context.close()
+
+
 def test_the_legend_takes_a_type_away_and_brings_it_back(graph: Opened) -> None:
     job = graph.page.locator("#legend button", has_text="Job")
     job.click()
@@ -253,7 +294,6 @@ def test_everything_can_be_done_with_the_keyboard(graph: Opened) -> None:
     graph.page.keyboard.press("Enter")
     assert graph.page.locator("#details").is_visible()
     assert graph.page.locator(f".node[data-id='{job}']").get_attribute("aria-pressed") == "true"
-    graph.page.keyboard.press("Enter")
     assert len(graph.list_visible_nodes()) == 5
     assert graph.page.evaluate(focused) == job
     scale = graph.page.evaluate(SCALE)
@@ -298,12 +338,60 @@ def test_nothing_scrolls_sideways(browser: Browser, tmp_path: Path, width: int) 
 
 def test_reduced_motion_is_respected(browser: Browser, tmp_path: Path) -> None:
     found = opened(browser, tmp_path, small().to_html(depth=1), reduced_motion="reduce")
-    found.node("Job 0").locator(".body").dblclick()
+    found.node("Job 0").locator(".body").click()
     places = found.page.evaluate(PLACES)
     found.page.wait_for_timeout(300)
     assert found.page.evaluate(PLACES) == places
     assert found.problems == []
     found.page.context.close()
+
+
+def hub(count: int) -> Neighbourhood:
+    """One company in the middle, jobs around it, and skills that many of them need."""
+    with GraphDatabase(":memory:") as db, db.transaction():
+        start = db.create_node("Company", {"name": "TechCorp"}).id
+        skills = [db.create_node("Skill", {"name": f"Skill {number}"}).id for number in range(max(1, count // 12))]
+        for number in range(count - 1 - len(skills)):
+            job = db.create_node("Job", {"title": f"Job {number}"}).id
+            db.create_edge(job, "POSTED_BY", start)
+            db.create_edge(job, "NEEDS", skills[number * 7 % len(skills)])
+        return db.neighbourhood(start, depth=3, limit=count)
+
+
+# The boxes of the captions that are to be read, on the screen.
+CAPTIONS = """() => [...document.querySelectorAll(".node:not(.mute) .caption")].map(one => {
+  const {x, y, width, height} = one.getBoundingClientRect();
+  return [one.textContent, x, y, width, height];
+})"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("count", [10, 150, 2_000])
+def test_captions_survive_density(browser: Browser, tmp_path: Path, count: int, scheme: str) -> None:
+    found = opened(browser, tmp_path, hub(count).to_html(), color_scheme=scheme, reduced_motion="reduce")
+    page = found.page
+    assert page.locator(".node").count() == count
+    before = page.evaluate(CAPTIONS)
+    # The start has its caption, of about the size of text, and in the colour of text.
+    (start,) = (box for box in before if box[0] == "TechCorp")
+    assert 9 < start[4] < 24
+    behind = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    colors = page.evaluate("getComputedStyle(document.querySelector('.start .caption')).fill")
+    assert contrast(colors, behind) >= 4.5
+    assert (luminance(behind) > 0.5) == (scheme == "light")
+    # No caption lies over another.
+    for place, (text, x, y, width, height) in enumerate(before):
+        for other, x2, y2, width2, height2 in before[place + 1 :]:
+            apart = x + width <= x2 + 3 or x2 + width2 <= x + 3 or y + height <= y2 + 3 or y2 + height2 <= y + 3
+            assert apart, (text, other)
+    assert len(before) == count if count == 10 else len(before) > 20
+    # Closer in, more of them have a place, and they are as large as before.
+    page.evaluate("() => { for (let turn = 0; turn < 8; turn += 1) zoom(1.5); }")
+    after = page.evaluate(CAPTIONS)
+    assert len(after) > len(before) or len(before) == count
+    assert max(box[4] for box in after) < 2 * start[4]
+    assert found.problems == []
+    page.context.close()
 
 
 def test_a_large_graph_is_drawn_apart(browser: Browser, tmp_path: Path) -> None:

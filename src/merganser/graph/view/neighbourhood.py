@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
 from merganser.display import DisplayMixin
 from merganser.graph.querying.conditions import build_types_sql, check_integer, get_endpoint_columns
 from merganser.graph.querying.results import Edges, Nodes
+from merganser.graph.querying.traverse import find_unique_keys
 from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, to_edge, to_node
 from merganser.graph.sqlite.write import check_ids, check_nodes
 from merganser.graph.values import encode
@@ -33,7 +34,7 @@ class Neighbourhood(DisplayMixin):
 
     `distances` are the numbers of edges from the start to each node, and `beyond` the numbers of its edges to nodes
     that are left out. `nodes_left_out` counts those nodes, and `edges_left_out` the edges between included nodes that
-    are left out.
+    are left out. `keys` are, for each type, the properties of its unique indexes.
     """
 
     nodes: Nodes
@@ -42,6 +43,7 @@ class Neighbourhood(DisplayMixin):
     beyond: tuple[int, ...]
     nodes_left_out: int
     edges_left_out: int
+    keys: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
 
     def to_arrow(self) -> pa.Table:
         """Convert the nodes to a table."""
@@ -101,6 +103,7 @@ def read_neighbourhood(
         edges, edge_count = expansion.read_inner_edges(connection, included, limit * _EDGES_PER_NODE)
         beyond = expansion.count_outer_edges(connection, included)
         left_out = expansion.count_outer_nodes(connection, included, given[limit:])
+        keys = find_unique_keys(store)
     return Neighbourhood(
         nodes=Nodes(to_node(rows[found]) for found in distances),
         edges=Edges(to_edge(row) for row in edges),
@@ -108,6 +111,7 @@ def read_neighbourhood(
         beyond=tuple(beyond.get(found, 0) for found in distances),
         nodes_left_out=left_out,
         edges_left_out=edge_count - len(edges),
+        keys=keys,
     )
 
 

@@ -80,6 +80,7 @@ def _to_page_data(found: Neighbourhood, title: str, depth: int | None, note: str
         "depth": max(found.distances, default=0) if depth is None else depth,
         "nodesLeftOut": found.nodes_left_out,
         "edgesLeftOut": found.edges_left_out,
+        "keys": found.keys,
         "nodes": nodes,
         "edges": edges,
     }

@@ -1,7 +1,6 @@
 // What the pointers hold: a node, the background, or, with two of them, the zoom.
 let holding = null;
 const pointers = new Map();
-let last = {node: null, time: 0};
 const picture = at("picture");
 const nodeOf = target => byId.get(target.closest?.(".node")?.dataset.id) ?? null;
 
@@ -52,11 +51,9 @@ function letGo(event) {
     label(node);
     if (node === selected) select(node);
   } else if (node && event.type === "pointerup") {
-    const twice = last.node === node && event.timeStamp - last.time < 400;
-    last = twice ? {node: null, time: 0} : {node, time: event.timeStamp};
     roam(node);
     node.element.focus({preventScroll: true});
-    if (twice) expand(node);
+    if (hidden(node).length) expand(node);
     else select(node);
   } else if (!moved) {
     select(null);
@@ -99,7 +96,7 @@ picture.addEventListener("keydown", event => {
       into(next);
     }
   } else if (event.key === "Enter" || event.key === " ") {
-    if (node === selected) expand(node);
+    if (hidden(node).length) expand(node);
     else select(node);
     node.element.focus();
   } else {

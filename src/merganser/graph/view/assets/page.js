@@ -2,9 +2,19 @@ const facts = JSON.parse(document.getElementById("graph").textContent);
 const at = id => document.getElementById(id);
 const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
 const RADIUS = 12;
+const STAR = "M" + Array.from({length: 10}, (_, corner) => {
+  const [far, turn] = [corner % 2 ? 3.4 : 8, (corner - 2.5) * Math.PI / 5];
+  return `${(far * Math.cos(turn)).toFixed(2)} ${(far * Math.sin(turn)).toFixed(2)}`;
+}).join("L") + "Z";
+// How many edges are drawn thinner and without arrows.
+const DENSE = 800;
+// How many nodes have a caption even where it lies over others.
+const ALWAYS = 16;
 const layout = new Layout();
 const view = {x: 0, y: 0, scale: 1};
 const off = new Set();
+const edgesOff = new Set();
+let links = [];
 let selected = null;
 let running = false;
 let frames = 0;
@@ -27,12 +37,21 @@ const cut = (text, most) => [...text].length > most ? `${[...text].slice(0, most
 const counts = new Map();
 for (const {type} of facts.nodes) counts.set(type, (counts.get(type) ?? 0) + 1);
 const types = [...counts.keys()].sort((one, two) => counts.get(two) - counts.get(one) || (one < two ? -1 : 1));
+const edgeCounts = new Map();
+for (const {type} of facts.edges) edgeCounts.set(type, (edgeCounts.get(type) ?? 0) + 1);
+const edgeTypes = [...edgeCounts.keys()].sort(
+  (one, two) => edgeCounts.get(two) - edgeCounts.get(one) || (one < two ? -1 : 1));
+// Edges of one type alone need no colour.
+const edgeColour = type => edgeTypes.length > 1 ? `c${Math.min(edgeTypes.indexOf(type), 9)}` : "plain";
 const colour = type => `c${Math.min(types.indexOf(type), 9)}`;
 
 const nodes = facts.nodes.map((given, order) => ({
   ...given, order, x: 0, y: 0, vx: 0, vy: 0, held: false, shown: given.distance <= facts.depth, edges: [],
-  caption: captionOf(given),
+  caption: captionOf(given), key: keyOf(given), start: false, brought: [],
 }));
+// Where the picture starts, unless that is everywhere.
+const starts = nodes.filter(node => node.distance === 0);
+if (starts.length < nodes.length || nodes.length === 1) for (const node of starts) node.start = true;
 const byId = new Map(nodes.map(node => [node.id, node]));
 const edges = facts.edges.map(given => ({...given, from: byId.get(given.from), to: byId.get(given.to)}));
 const bundles = new Map();
@@ -54,8 +73,15 @@ for (const bundle of bundles.values()) {
 function captionOf({id, type, properties}) {
   const usual = ["name", "title", "label", "caption", "key", "code", "url", "email"];
   const found = usual.map(name => properties.find(([own]) => own.toLowerCase() === name)).find(Boolean);
-  const [, text] = found ?? properties[0] ?? ["", ""];
+  const [, text] = found ?? ["", keyOf({type, properties}) || (properties[0]?.[1] ?? "")];
   return text.trim() || `${type} #${id}`;
+}
+
+// The values of a unique index, if its properties are there.
+function keyOf({type, properties}) {
+  const given = new Map(properties);
+  const names = (facts.keys[type] ?? []).find(some => some.every(name => given.has(name)));
+  return names ? names.map(name => given.get(name)).join(" ") : "";
 }
 
 const visible = node => node.shown && !off.has(node.type);
@@ -68,18 +94,19 @@ function drawNode(node) {
     made("circle", {r: 9.5}), made("text", {y: 3}));
   const caption = made("text", {class: "caption", y: RADIUS + 2}, cut(node.caption, 22));
   node.element = made("g", {
-    class: `node ${colour(node.type)}`, "data-id": node.id, role: "button", tabindex: -1,
+    class: `node ${colour(node.type)}${node.start ? " start" : ""}`, "data-id": node.id, role: "button", tabindex: -1,
     onfocus: () => { roam(node); near(node); }, onblur: () => near(null),
     onpointerenter: event => { near(node); tip(event, node); }, onpointerleave: () => { near(null); tip(null); },
   }, made("circle", {class: "ring", r: RADIUS + 4}), made("circle", {class: "body", r: RADIUS}),
-    made("circle", {class: "pin", r: 3.5}), caption, more);
+    ...(node.start ? [made("path", {class: "star", d: STAR})] : []), made("circle", {class: "pin", r: 3.5}),
+    caption, more);
   node.badge = more;
   return node.element;
 }
 
 function drawEdge(edge) {
   edge.element = made("g", {
-    class: "edge", "data-id": edge.id,
+    class: `edge ${edgeColour(edge.type)}`, "data-id": edge.id,
     onpointerenter: event => { edge.element.classList.add("strong"); tip(event, edge); },
     onpointerleave: () => { edge.element.classList.remove("strong"); tip(null); },
   }, made("path", {class: "wide"}), made("path", {class: "thin"}), made("text", {}, edge.type));
@@ -99,10 +126,14 @@ function settle(fresh, around) {
 
 function refresh(heat) {
   const now = nodes.filter(visible);
-  const links = edges.filter(edge => visible(edge.from) && visible(edge.to));
-  at("nodes").replaceChildren(...now.map(node => node.element ?? drawNode(node)));
+  links = edges.filter(edge => visible(edge.from) && visible(edge.to) && !edgesOff.has(edge.type));
+  // What comes last is drawn over the others.
+  const rank = node => node.start ? Infinity : node.edges.length;
+  const ranked = [...now].sort((one, two) => rank(one) - rank(two) || two.order - one.order);
+  at("nodes").replaceChildren(...ranked.map(node => node.element ?? drawNode(node)));
   at("edges").replaceChildren(...links.map(edge => edge.element ?? drawEdge(edge)));
   at("world").classList.toggle("named", links.length <= 16);
+  at("world").classList.toggle("dense", links.length > DENSE);
   for (const node of now) label(node);
   layout.set(now, links, heat);
   if (!now.some(node => node.element.tabIndex === 0) && now.length) roam(now[0]);
@@ -133,9 +164,12 @@ function run() {
   if (running) return;
   running = true;
   const step = () => {
-    const going = layout.tick();
+    // Drawing many edges takes longer than moving them.
+    let going = true;
+    for (let left = links.length > DENSE ? 8 : 1; left && going; left -= 1) going = layout.tick();
     paint();
     running = going || holding !== null;
+    if (!running && links.length > DENSE) paint();
     frames += 1;
     if (running) requestAnimationFrame(step);
     if (!running || frames % 20 === 0) declutter();
@@ -143,35 +177,67 @@ function run() {
   step();
 }
 
-// From afar, captions are written larger, and fewer of them.
-const grown = () => Math.max(1, Math.min(6, 0.9 / view.scale));
+// Captions have about one size on the screen: from afar there are fewer of them, closer in there are more.
+const grown = () => view.scale < 0.9 ? Math.min(6, 0.9 / view.scale) : Math.min(1, 1.15 / view.scale);
+// Nodes and lines stop growing where they would only hide what the zoom is to reveal; a start is seen from afar.
+const fine = node => node?.start && starts.length <= ALWAYS
+  ? Math.max(Math.min(1, 1.5 / view.scale), Math.min(6, 0.75 / view.scale)) : Math.min(1, 1.5 / view.scale);
 
 function paint() {
-  at("world").style.setProperty("--grown", grown());
-  at("world").setAttribute("transform", `translate(${view.x} ${view.y}) scale(${view.scale})`);
+  const world = at("world");
+  world.style.setProperty("--grown", grown());
+  world.style.setProperty("--fine", fine());
+  world.setAttribute("transform", `translate(${view.x} ${view.y}) scale(${view.scale})`);
+  world.style.setProperty("--size", grown() / fine());
   for (const node of layout.nodes) {
-    node.element.setAttribute("transform", `translate(${node.x.toFixed(1)} ${node.y.toFixed(1)})`);
+    const size = fine(node);
+    node.element.setAttribute("transform", `translate(${node.x.toFixed(1)} ${node.y.toFixed(1)}) scale(${size})`);
+    if (node.start) node.element.style.setProperty("--size", grown() / size);
   }
-  for (const edge of edges) if (edge.element?.isConnected) paintEdge(edge);
+  for (const edge of links) paintEdge(edge);
 }
 
-// Captions that would lie on nodes or on each other are left out, those of well connected nodes last.
+// Captions that would lie on nodes or on each other are left out, those of well connected nodes last. The start, what is
+// selected, and the best connected nodes have theirs even over nodes, and the start also over other captions.
 function declutter() {
-  const reach = RADIUS - 2;
-  const taken = layout.nodes.map(({x, y}) => ({left: x - reach, right: x + reach, top: y - reach, bottom: y + reach}));
   const size = grown();
-  const first = node => (node === selected ? 1e6 : 0) + node.degree;
-  for (const node of [...layout.nodes].sort((one, two) => first(two) - first(one))) {
-    const wide = 3.3 * size * Math.min(22, [...node.caption].length);
-    const top = node.y + RADIUS + 2;
-    const own = {left: node.x - wide, right: node.x + wide, top, bottom: top + 14 * size};
-    const lies = box => box.left < own.right && own.left < box.right && box.top < own.bottom && own.top < box.bottom;
-    const clear = !taken.some(lies);
-    node.element.classList.toggle("mute", !clear);
-    if (clear) taken.push(own);
+  const cell = 90 * size;
+  const boxes = new Map();
+  const cells = box => {
+    const names = [];
+    for (let x = Math.floor(box.left / cell); x <= Math.floor(box.right / cell); x += 1) {
+      for (let y = Math.floor(box.top / cell); y <= Math.floor(box.bottom / cell); y += 1) names.push(`${x} ${y}`);
+    }
+    return names;
+  };
+  const take = box => {
+    for (const name of cells(box)) {
+      if (!boxes.has(name)) boxes.set(name, []);
+      boxes.get(name).push(box);
+    }
+  };
+  const overlaps = (one, two) =>
+    one.left < two.right && two.left < one.right && one.top < two.bottom && two.top < one.bottom;
+  const blocked = (own, always) => cells(own).some(name =>
+    boxes.get(name)?.some(box => !(always && box.body) && box.node !== own.node && overlaps(box, own)));
+  for (const node of layout.nodes) {
+    const reach = (RADIUS - 2) * fine(node);
+    const [left, right, top, bottom] = [node.x - reach, node.x + reach, node.y - reach, node.y + reach];
+    take({left, right, top, bottom, node, body: true});
   }
+  const first = node => (node === selected ? 2e6 : 0) + (node.start ? 1e6 : 0) + node.degree;
+  [...layout.nodes].sort((one, two) => first(two) - first(one) || one.order - two.order).forEach((node, place) => {
+    const wide = 3.3 * size * Math.min(22, [...node.caption].length);
+    const top = node.y + (RADIUS + 2) * fine(node);
+    const own = {left: node.x - wide, right: node.x + wide, top, bottom: top + 14 * size, node, body: false};
+    const forced = node === selected || (node.start && starts.length <= ALWAYS);
+    const clear = forced || !blocked(own, place < ALWAYS);
+    node.element.classList.toggle("mute", !clear);
+    if (clear) take(own);
+  });
 }
 
+// While many edges move, only their lines are drawn, not where they can be hovered.
 function paintEdge({from, to, bend, place, element}) {
   const [wide, thin, text] = element.children;
   let line;
@@ -187,14 +253,16 @@ function paintEdge({from, to, bend, place, element}) {
     const [across, along] = [-dy / distance, dx / distance];
     const [mx, my] = [(from.x + to.x) / 2 + across * bend, (from.y + to.y) / 2 + along * bend];
     const toward = (node, gap) => {
+      gap *= fine(node);
       const length = Math.hypot(mx - node.x, my - node.y) || 1;
       return `${node.x + (mx - node.x) / length * gap} ${node.y + (my - node.y) / length * gap}`;
     };
     line = `M${toward(from, RADIUS + 1)} Q${mx} ${my} ${toward(to, RADIUS + 3)}`;
     [x, y] = [(from.x + to.x) / 2 + across * bend / 2, (from.y + to.y) / 2 + along * bend / 2 + 3];
   }
-  wide.setAttribute("d", line);
   thin.setAttribute("d", line);
+  if (running && links.length > DENSE) return;
+  wide.setAttribute("d", line);
   text.setAttribute("x", x);
   text.setAttribute("y", y);
 }
@@ -202,7 +270,9 @@ function paintEdge({from, to, bend, place, element}) {
 // What is near a node stands out, the rest steps back.
 function near(node) {
   const main = node ?? selected;
-  at("world").classList.toggle("quiet", Boolean(main && visible(main)));
+  // Dimming thousands of nodes and edges takes a while, too long for each that the pointer passes.
+  const dims = main && visible(main) && (main === selected || links.length <= DENSE);
+  at("world").classList.toggle("quiet", Boolean(dims));
   const close = new Set(main ? [main, ...neighbours(main)] : []);
   for (const one of layout.nodes) one.element.classList.toggle("near", close.has(one));
   for (const edge of edges) edge.element?.classList.toggle("strong", Boolean(main && main.edges.includes(edge)));
@@ -248,6 +318,11 @@ function select(node) {
     acts.append(made("button", {type: "button", class: "main", onclick: () => expand(node)},
       `Show ${many(more.length, "more neighbour")}`));
   }
+  const brought = node.brought.filter(one => one.shown && one !== node);
+  if (brought.length) {
+    acts.append(made("button", {type: "button", onclick: () => collapse(node)},
+      `Hide ${many(brought.length, "neighbour")} again`));
+  }
   if (node.held) acts.append(made("button", {type: "button", onclick: () => release(node)}, "Let it move"));
   acts.append(made("button", {type: "button", onclick: () => hide(node)}, "Hide"));
   const beyond = node.beyond ? [made("p", {class: "about"},
@@ -276,8 +351,17 @@ function around(node) {
 function expand(node) {
   const fresh = hidden(node);
   for (const one of fresh) one.shown = true;
+  node.brought = [...node.brought.filter(one => one.shown), ...fresh];
   settle(fresh, node);
   refresh(fresh.length ? 0.5 : 0);
+  select(node);
+}
+
+// Hides again what a node has brought, and what that has brought.
+function collapse(node) {
+  for (const one of node.brought) if (one !== node) one.shown = false;
+  for (const one of node.brought.splice(0)) if (one.brought.length) collapse(one);
+  refresh(0.2);
   select(node);
 }
 
@@ -309,6 +393,7 @@ function go(node) {
   view.x = width / 2 - node.x * view.scale;
   view.y = height / 2 - node.y * view.scale;
   paint();
+  declutter();
 }
 
 // One node at a time is where Tab leads.
@@ -318,27 +403,47 @@ function roam(node) {
 }
 
 function legend() {
-  at("legend").replaceChildren(...types.map(type => made("li", {}, made("button", {
-    type: "button", class: colour(type), "aria-pressed": !off.has(type),
+  fillLegend("legend", types, off, counts, "node", type => [colour(type), "dot"]);
+  fillLegend("edge-legend", edgeTypes, edgesOff, edgeCounts, "edge", type => [edgeColour(type), "line"]);
+  at("edge-legend-title").hidden = !edgeTypes.length;
+  const marked = nodes.filter(node => node.start);
+  at("start-note").hidden = !marked.length;
+  at("start-note").textContent = marked.length > 1 ? `★ marks the ${marked.length} starts` : "★ marks the start";
+}
+
+function fillLegend(id, names, hiddenOnes, numbers, noun, style) {
+  at(id).replaceChildren(...names.map(type => made("li", {}, made("button", {
+    type: "button", class: style(type)[0], "aria-pressed": !hiddenOnes.has(type),
     onclick: event => {
-      if (!off.delete(type)) off.add(type);
-      event.currentTarget.setAttribute("aria-pressed", !off.has(type));
+      if (!hiddenOnes.delete(type)) hiddenOnes.add(type);
+      event.currentTarget.setAttribute("aria-pressed", !hiddenOnes.has(type));
       if (selected && !visible(selected)) select(null);
       refresh(0.3);
     },
-  }, made("i", {class: "dot"}), made("span", {dir: "auto"}, type),
-    made("small", {}, many(counts.get(type), "node"))))));
+  }, made("i", {class: style(type)[1]}), made("span", {dir: "auto"}, type),
+    made("small", {}, many(numbers.get(type), noun))))));
 }
 
 function search() {
   const wanted = at("search").value.trim().toLowerCase();
-  const has = node => `#${node.id}` === wanted || node.type.toLowerCase().includes(wanted)
-    || node.properties.some(([, value]) => value.toLowerCase().includes(wanted));
-  const found = wanted ? nodes.filter(has) : [];
-  // Captions that begin so come first.
-  found.sort((one, two) => two.caption.toLowerCase().startsWith(wanted) - one.caption.toLowerCase().startsWith(wanted));
+  // A name before the sign means that property alone.
+  const [, name, part] = /^([^=]*?)\s*=\s*(.+)$/.exec(wanted) ?? [null, null, wanted];
+  const has = node => name === null
+    ? `#${node.id}` === wanted || node.type.toLowerCase().includes(wanted)
+      || node.key.toLowerCase().includes(wanted)
+      || node.properties.some(([, value]) => value.toLowerCase().includes(wanted))
+    : node.properties.some(([own, value]) => own.toLowerCase() === name && value.toLowerCase().includes(part));
+  const whole = node => node.properties.some(([, value]) => value.toLowerCase() === wanted);
+  const found = wanted ? nodes.filter(node => has(node) || whole(node)) : [];
+  // Keys come first, then whole captions, then captions and keys that begin so.
+  const rank = node => {
+    const [key, caption] = [node.key.toLowerCase(), node.caption.toLowerCase()];
+    return key === part ? 0 : caption === part ? 1 : caption.startsWith(part) || key.startsWith(part) ? 2 : 3;
+  };
+  found.sort((one, two) => rank(one) - rank(two) || one.order - two.order);
   const items = found.slice(0, 20).map(node => made("li", {}, made("button", {type: "button", onclick: () => go(node)},
     made("i", {class: `dot ${colour(node.type)}`}), made("span", {dir: "auto"}, cut(node.caption, 60)),
+    ...(node.key && node.key !== node.caption ? [made("em", {dir: "auto"}, cut(node.key, 30))] : []),
     made("small", {}, node.shown ? node.type : "not shown"))));
   if (found.length > 20) items.push(made("li", {}, made("p", {}, `… ${found.length - 20} more`)));
   if (wanted && !found.length) items.push(made("li", {}, made("p", {}, "No node in this file has that.")));
@@ -379,9 +484,11 @@ function fit() {
 
 function begin() {
   off.clear();
+  edgesOff.clear();
   for (const node of nodes) {
     node.shown = node.distance <= facts.depth;
     node.held = false;
+    node.brought = [];
   }
   select(null);
   settle(nodes, null);
