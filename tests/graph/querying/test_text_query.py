@@ -380,12 +380,15 @@ REFUSED = [
     ("MATCH (a) RETURN a LIMIT", 25, "expected a value"),
     ("MATCH (a {x: 'b\\q'}) RETURN a", 14, "the string has an unknown escape"),
     ("[X] RETURN x", 5, "put () at both ends"),
+    (f"MATCH (a) WHERE {'(' * 9_000}a.x = 1{')' * 9_000} RETURN a", 68, "over 50 brackets in each other"),
+    (f"MATCH (a) WHERE {'a.x = 1 OR ' * 200}a.x = 1 RETURN a", 2_217, "over 200 comparisons; use IN"),
     ("MERGE (a:Job {url: 1}) SET a.x = 1", 24, "SET is not supported here"),
     ("MERGE (a:Job {url: 1}) ON UPDATE SET a.x = 1", 24, "expected ON CREATE SET or ON MATCH SET"),
     ("MERGE (a:Job {url: 1}) ON MATCH SET a.x = a.x + 1", 43, "not to an expression"),
     ("MERGE (a:Job {url: 1}) ON MATCH SET a += 1", 37, "a += takes a dict"),
     ("MERGE (a:Job {url: 1}) ON MATCH SET b.x = 1", 37, "'b' is not a variable"),
     ("MERGE (a:Job {url > 1})", 7, "MERGE finds by values"),
+    ("MERGE (a:Job {url: 1, url: 2})", 7, "give each once"),
     ("MERGE (a {url: 1})", 7, "a node to merge has a type"),
     ("MERGE (a:Job #7)", 7, "a node to merge has a type"),
     ("MERGE (a:Job {u: 1})-->(b:Job {u: 2})", 21, "an edge to merge has one type"),
@@ -431,6 +434,14 @@ def test_what_cannot_be_computed_is_refused(jobs: GraphDatabase, text: str, reas
         ask(jobs, text)
     with pytest.raises(InvalidArgumentError, match="The query is a int; give a string"):
         jobs.query(7)  # type: ignore[arg-type]
+
+
+def test_the_longest_pattern_and_where_together_can_be_run(jobs: GraphDatabase) -> None:  # L5
+    where = " AND ".join(["a.x IS NULL"] * 200)
+    assert list(ask(jobs, f"MATCH (a){'-->()' * 31} WHERE {where} RETURN count(*)")) == [{"count(*)": 0}]
+    # 32 nodes and as many edges.
+    ring = f"(a){'-->()' * 31}-->(a)"
+    assert list(ask(jobs, f"MATCH {ring} WHERE {'(' * 50}{where}{')' * 50} RETURN count(*)")) == [{"count(*)": 0}]
 
 
 def test_merge_creates_or_matches(jobs: GraphDatabase) -> None:  # L7

@@ -29,6 +29,9 @@ _SIGN = re.compile(r"<=|>=|<>|!=|=|<|>")
 # Operators in words, and what the library calls them.
 _WORD_OPERATORS = {"IN": "in", "CONTAINS": "contains", "STARTS WITH": "starts_with", "ENDS WITH": "ends_with"}
 _ARITHMETIC = "+-*/%^"
+# SQLite nests expressions up to a depth of 1,000, of which the longest pattern takes about 600.
+_MAX_COMPARISONS = 200
+_MAX_DEPTH = 50
 # Clauses of openCypher that are not in the part that is supported, and what to do instead.
 _UNSUPPORTED = {
     "OPTIONAL": "use two queries",
@@ -56,6 +59,8 @@ class ClauseParser(Scanner):
         super().__init__(text, parameters)
         # Whether a name without a colon is a variable.
         self.has_variables = False
+        self.depth = 0
+        self.comparisons = 0
         # The variables of the patterns, and whether each is a node or an edge.
         self.variables: dict[str, Literal["node", "edge"]] = {}
 
@@ -86,9 +91,16 @@ class ClauseParser(Scanner):
         while self.skip_words("NOT"):
             negations += 1
         if self.skip("("):
+            self.depth += 1
+            if self.depth > _MAX_DEPTH:
+                raise self.make_error(f"WHERE has over {_MAX_DEPTH} brackets in each other; use fewer")
             found = self.parse_junction("OR")
             self.expect(")")
+            self.depth -= 1
         else:
+            self.comparisons += 1
+            if self.comparisons > _MAX_COMPARISONS:
+                raise self.make_error(f"WHERE has over {_MAX_COMPARISONS} comparisons; use IN, or several queries")
             found = self.parse_comparison()
         return Negation(found) if negations % 2 else found
 

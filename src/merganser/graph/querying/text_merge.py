@@ -111,7 +111,10 @@ def _read_match(record: ParsedNode | ParsedEdge, make_error: MakeError) -> dict[
     for _, operator, _ in record.conditions:
         if operator != "=":
             raise make_error("MERGE finds by values, as in {url: $url}, not by comparisons", record.position)
-    return {name: value for name, _, value in record.conditions}
+    match = {name: value for name, _, value in record.conditions}
+    if len(match) < len(record.conditions):
+        raise make_error("MERGE finds by one value of each property; give each once", record.position)
+    return match
 
 
 def _read_operand(record: MergedNode | MergedEdge, item: ReturnItem) -> Any:
