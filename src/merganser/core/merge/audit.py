@@ -21,7 +21,7 @@ from merganser.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from merganser.core.merge.planner import Decision
     from merganser.core.merge.prepare import PreparedMerge
@@ -88,17 +88,22 @@ def make_audit(prepared: PreparedMerge, decision: Decision, staging: Staging, fe
     return Audit(None, files, [feed.to_display(name) for name in names])
 
 
+def check_audit_names(columns: Collection[str], *, has_old_rows: bool) -> None:
+    """Refuse columns with names that an audit adds."""
+    reserved = [ACTION_COLUMN, *([OLD_ROW_COLUMN] * has_old_rows)]
+    taken = [name for name in reserved if name in columns]
+    if taken:
+        message = f"The dataset has a column {taken[0]!r}, a name that audits reserve. Rename the column."
+        raise InvalidArgumentError(message)
+
+
 def _make_audit_spec(prepared: PreparedMerge, *, is_stored: bool) -> AuditSpec:
     keys, partition_columns = prepared.request.keys, prepared.target.partition_columns
     columns, has_old_rows = keys, prepared.request.options.audit is not True
     if has_old_rows:
         # In the order of the dataset, also while that is being created.
         columns = [*(name for name in prepared.schema.names if name not in partition_columns), *partition_columns]
-    reserved = [ACTION_COLUMN, *([OLD_ROW_COLUMN] * has_old_rows)]
-    taken = [name for name in reserved if name in columns]
-    if taken:
-        message = f"The dataset has a column {taken[0]!r}, a name that audits reserve. Rename the column."
-        raise InvalidArgumentError(message)
+    check_audit_names(columns, has_old_rows=has_old_rows)
     types = {name: to_value_type(prepared.schema.field(name).type) for name in columns}
     return AuditSpec(
         columns=columns,

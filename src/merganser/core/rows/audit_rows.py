@@ -35,7 +35,7 @@ def list_inserted_rows(rows: pa.Table, new: npt.NDArray[np.int64], audit: AuditS
     source = rows.select([name for name in audit.columns if name in audit.insert_columns])
     for start in range(0, len(new), _BATCH_ROWS):
         some = new[start : start + _BATCH_ROWS]
-        yield _make_audit_table(_to_columns(take(source, some)), None, "insert", len(some), audit)
+        yield make_audit_table(_to_columns(take(source, some)), None, "insert", len(some), audit)
 
 
 def list_changed_rows(
@@ -53,19 +53,20 @@ def list_changed_rows(
         deleted, updated = np.flatnonzero(is_deleted), found.is_replaced | (found.action == Action.MOVE)
         if len(deleted):
             old = read_rows(spec.store, scan, group, audit.columns, deleted)
-            yield _make_audit_table({name: old[name] for name in audit.keys}, old, "delete", len(deleted), audit)
+            yield make_audit_table({name: old[name] for name in audit.keys}, old, "delete", len(deleted), audit)
         if updated.any():
             names = [name for name in audit.columns if audit.has_old_rows or name not in changed]
             old = read_rows(spec.store, scan, group, names, found.position[updated])
             new = {**old, **_to_columns(load_values(spec.store, policy, rows, found.select(updated), scan, changed))}
-            yield _make_audit_table(new, old, "update", int(updated.sum()), audit)
+            yield make_audit_table(new, old, "update", int(updated.sum()), audit)
 
 
 def _to_columns(table: pa.Table) -> Columns:
     return {name: table.column(name) for name in table.column_names}
 
 
-def _make_audit_table(after: Columns, before: Columns | None, action: str, rows: int, audit: AuditSpec) -> pa.Table:
+def make_audit_table(after: Columns, before: Columns | None, action: str, rows: int, audit: AuditSpec) -> pa.Table:
+    """Make the audit of some rows with one action."""
     columns = [*_cast_columns(after, rows, audit), pa.repeat(pa.scalar(action), rows)]
     if audit.has_old_rows:
         old, fields = _cast_columns(before or {}, rows, audit), list(audit.schema.field(OLD_ROW_COLUMN).type)
