@@ -57,8 +57,9 @@ test-clauses: $(STAMP) ## compare thousands of random MERGE clauses with DuckDB'
 	@$(WITH_JAVA) $(PYTEST) --all-examples --engine duckdb --engine arrow --engine spark --engine spark-broadcast \
 		--engine spark-shuffle $(CLAUSE_PROPERTIES) $(ARGS)
 
-test-writers: $(STAMP) ## let many processes change one dataset, and kill them; takes half an hour
-	@$(WITH_JAVA) $(PY) -m pytest --all-examples tests/crash/test_serial_order.py $(ARGS)
+test-writers: $(STAMP) ## let many processes change one dataset, kill them, and read beside them; takes an hour
+	@$(WITH_JAVA) $(PY) -m pytest --all-examples tests/crash/test_serial_order.py tests/crash/test_steady_readers.py \
+		$(ARGS)
 
 test-s3: $(STAMP) ## run every test of object stores, on SeaweedFS and on what else can be installed; takes half an hour
 	@sh scripts/stores.sh

@@ -688,6 +688,29 @@ def deep_table(_: pytest.MonkeyPatch) -> None:
     load("jobs.toml")
 
 
+def no_state(_: pytest.MonkeyPatch) -> None:
+    mg.read(ORDERS, as_of="yesterday")
+
+
+def no_keys_to_compare(_: pytest.MonkeyPatch) -> None:
+    mg.write_dataset({"id": [1]}, "lake/sales")
+    mg.changes("lake/sales", 0)
+
+
+def repeated_key_of_changes(_: pytest.MonkeyPatch) -> None:
+    upsert({"id": [1], "status": ["paid"]}, strategy="update", update_columns="status", retain=1)
+    mg.changes(ORDERS, 1, "day")
+
+
+def state_not_retained(_: pytest.MonkeyPatch) -> None:
+    mg.read(ORDERS, as_of=9)
+
+
+def changed_beside_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("merganser.core.commit.snapshots._try_to_fill", lambda *_: False)
+    mg.snapshot(ORDERS).__enter__()
+
+
 PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
     "InvalidArgumentError": [
         unknown_strategy,
@@ -708,6 +731,8 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
         two_onto_one,
         no_such_column_type,
         no_condition,
+        no_state,
+        no_keys_to_compare,
         no_supported_query,
     ],
     "SqlError": [no_merge],
@@ -718,6 +743,7 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
         repeated_key_of_clauses,
         repeated_key_of_an_update,
         clauses_of_several_rows,
+        repeated_key_of_changes,
     ],
     "SchemaMismatchError": [other_columns, files_differ, files_disagree, no_column_to_widen],
     "ColumnTypeError": [a_type_that_loses_values, other_type, no_condition_but_a_number, keys_of_two_types],
@@ -734,8 +760,10 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
     "LockTimeoutError": [held_dataset],
     "ConcurrentWriteError": [
         *(changed_meanwhile, altered_meanwhile, changed_after_the_decision, taken_over, taken_over_before_the_journal),
+        changed_beside_a_snapshot,
     ],
     "UndoError": [nothing_retained, nothing_to_undo],
+    "NotRetainedError": [state_not_retained],
     "CountMismatchError": [rows_lost],
     "DatasetMergeError": [not_published, staged_file_missing, no_answer, old_duckdb, not_published_before],
     "MergeConflictError": [two_match],

@@ -22,8 +22,10 @@ from merganser.core import MergeStats as MergeStats
 from merganser.core import WriteResult as WriteResult
 from merganser.core.commit.commit import recover as recover
 from merganser.core.commit.history import history as history
+from merganser.core.commit.snapshots import snapshot as snapshot
 from merganser.core.commit.undo import undo as undo
 from merganser.core.commit.undo import vacuum as vacuum
+from merganser.core.maintenance.changes import changes as changes
 from merganser.core.maintenance.compact import compact as compact
 from merganser.core.maintenance.dedupe import dedupe as dedupe
 from merganser.core.maintenance.inspect import inspect as inspect
@@ -54,6 +56,7 @@ from merganser.errors import MergeConflictError as MergeConflictError
 from merganser.errors import MergePerformanceWarning as MergePerformanceWarning
 from merganser.errors import MissingExtraError as MissingExtraError
 from merganser.errors import NodeNotFoundError as NodeNotFoundError
+from merganser.errors import NotRetainedError as NotRetainedError
 from merganser.errors import OutOfMemoryError as OutOfMemoryError
 from merganser.errors import PartitionMoveError as PartitionMoveError
 from merganser.errors import PartitionValueError as PartitionValueError

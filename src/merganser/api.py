@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from merganser.core.commit.states import AsOf
     from merganser.core.merge.builder import MergeBuilder
     from merganser.core.merge.driver import WriteMode
     from merganser.core.merge.merge_plan import MergePlan
@@ -380,15 +381,19 @@ def read(
     columns: Sequence[str] | str | None = None,
     where: str | None = None,
     *,
+    as_of: AsOf | None = None,
     filesystem: Any = None,
     ignore_table_format: bool = False,
 ) -> pa.Table:
     """Read rows of a dataset as an Arrow table, with partition columns in their recorded types.
 
+    All rows are of one state, whatever is committed meanwhile.
+
     Args:
         path: Folder or URL of the dataset.
         columns: Columns to read; default all.
         where: Condition of SQL, in DuckDB's dialect, that rows have to meet; it sees the columns and no files.
+        as_of: The state after a commit, by its id, the number of commits to go back, or a time; default now.
         filesystem: fsspec filesystem of the dataset; by default that of its URL.
         ignore_table_format: Read all Parquet files, although the folder has the log of a Delta Lake or other table.
 
@@ -399,4 +404,5 @@ def read(
     """
     from merganser.engines.duckdb.reading import read_rows  # noqa: PLC0415  other calls may do without DuckDB
 
-    return read_rows(locate(path, filesystem, ignore_table_format=ignore_table_format), columns, where)
+    location = locate(path, filesystem, ignore_table_format=ignore_table_format)
+    return read_rows(location, columns, where, as_of=as_of)

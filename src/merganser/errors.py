@@ -38,6 +38,7 @@
         ├── LockTimeoutError       TimeoutError  another writer holds the dataset
         ├── ConcurrentWriteError                 another program changed the dataset
         ├── UndoError                            the last commit cannot be undone
+        ├── NotRetainedError       LookupError   a past state is not retained
         └── CountMismatchError                   staged rows differ from the plan
 
 Each also subclasses the builtin beside it, so callers can catch either. Messages name the column, key or path and end
@@ -242,6 +243,10 @@ class ConcurrentWriteError(DatasetMergeError):
 
 class UndoError(DatasetMergeError):
     """There is no commit to undo, or its replaced files are not retained."""
+
+
+class NotRetainedError(DatasetMergeError, LookupError):
+    """The files of a past state are not retained."""
 
 
 class CountMismatchError(DatasetMergeError):

@@ -171,6 +171,42 @@ def test_every_state_of_a_merge_is_legal_to_a_reader(
     assert len(reader(table)) == FILES * ROWS + 1
 
 
+def move_rows(path: str) -> None:
+    rows = pa.table({"id": [0, 1, 1000], "batch": [0, 0, 0], "day": ["b", "b", "a"]})
+    merganser.merge(rows, path, "update", "id", on_partition_move="move")
+
+
+def overwrite(path: str) -> None:
+    rows = merganser.read(path)
+    merganser.write_dataset(rows, path, "overwrite", max_rows_per_file=70)
+
+
+# V4
+@pytest.mark.parametrize("change", [move_rows, lambda path: merganser.compact(path, sort_by="id"), overwrite])
+@pytest.mark.parametrize("reader", READERS)
+def test_a_plain_reader_misses_no_row_that_moves_between_files(
+    lake: str, reader: Callable[[str], Seen], change: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"{lake}/t"
+    for number, day in enumerate("aabb"):
+        ids = [number // 2 * 1000 + number % 2 * ROWS + row for row in range(ROWS)]
+        put(f"{path}/day={day}/f{number}.parquet", batch(ids, 0), row_group_size=20)
+    expected = {key for _, key, _ in reader(path)}
+    doubled = []
+
+    def look() -> None:
+        found = [key for _, key, _ in reader(path)]
+        assert set(found) == expected
+        doubled.append(len(found) > len(expected))
+
+    for name in ("replace", "remove"):
+        monkeypatch.setattr(LocalStore, name, observe_method(name, look))
+    change(path)
+    monkeypatch.undo()
+    assert {*doubled} == {False, True}, "a row is seen twice rather than missed"
+    assert len(reader(path)) == len(expected)
+
+
 def test_polars_refuses_the_folder_rather_than_read_control_files(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # C1: with control inside, its reader of whole folders fails, and the one that takes a pattern does not
     monkeypatch.setattr(staging, "_can_rename_from", lambda *_: False)

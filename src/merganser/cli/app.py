@@ -12,6 +12,14 @@ COMMANDS = {
     "sql": ("merganser.cli.dataset.sql:sql", "Run a MERGE statement."),
     "write": ("merganser.cli.dataset.write:write", "Append rows to a dataset, or overwrite it."),
     "show": ("merganser.cli.dataset.show:show", "Show rows of a dataset."),
+    "changes": (
+        "merganser.cli.dataset.show:changes",
+        "Show the rows that changed since a commit.",
+    ),
+    "snapshot": (
+        "merganser.cli.dataset.snapshot:snapshot",
+        "Print a folder with one state of a dataset.",
+    ),
     "inspect": ("merganser.cli.dataset.inspect:inspect", "Describe a dataset and suggest improvements."),
     "history": ("merganser.cli.dataset.inspect:history", "List the commits to a dataset."),
     "alter": ("merganser.cli.dataset.alter:alter", "Add, drop, rename and widen columns of a dataset, in one commit."),

@@ -75,6 +75,19 @@ def to_arguments(call: Call, given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _parse_as_of(_: click.Context, __: click.Parameter, given: str | None) -> str | int | None:
+    """Read a number of commits; ids and times are longer."""
+    return int(given) if given is not None and given.isdecimal() and len(given) < _DATE_DIGITS else given
+
+
+_DATE_DIGITS = len("20250106")
+_STATE_HELP = "the id of a commit, the number of commits to go back, or a time such as 2025-01-06T12:00 in UTC."
+as_of_option = click.option(
+    "--as-of", metavar="COMMIT", callback=_parse_as_of, help=f"A past state to read: {_STATE_HELP}"
+)
+since_option = click.option(
+    "--since", metavar="COMMIT", callback=_parse_as_of, required=True, help=f"The state to compare with: {_STATE_HELP}"
+)
 retain_option = declared_option("retain")
 max_rows_option = declared_option("max_rows_per_file")
 row_group_option = declared_option("row_group_size")

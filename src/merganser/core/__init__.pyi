@@ -56,6 +56,7 @@ from merganser.errors import MergeConflictError as MergeConflictError
 from merganser.errors import MergePerformanceWarning as MergePerformanceWarning
 from merganser.errors import MissingExtraError as MissingExtraError
 from merganser.errors import NodeNotFoundError as NodeNotFoundError
+from merganser.errors import NotRetainedError as NotRetainedError
 from merganser.errors import OutOfMemoryError as OutOfMemoryError
 from merganser.errors import PartitionMoveError as PartitionMoveError
 from merganser.errors import PartitionValueError as PartitionValueError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa  # noqa: F401  the examples below use it
 
 from merganser.core.columnar.take import align_chunks
-from merganser.core.dataset.read import open_dataset
+from merganser.core.commit.pinned import open_pinned_dataset
 from merganser.core.merge.dataset_io import DatasetIO
 from merganser.core.model.casts import conform
 from merganser.core.rows.table_source import ArrowSource, LocalEngine, OpenedRows
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     import pyarrow.dataset as pads
 
+    from merganser.core.commit.states import AsOf
     from merganser.core.merge.operation import OperationContext
     from merganser.core.model.engine import Engine, SourceSpec
     from merganser.core.model.result import MergeStats
@@ -48,13 +49,21 @@ class PyArrowDatasetIO(DatasetIO):
     engine_name = "arrow"
 
     def read(
-        self, path: str | os.PathLike[str], filesystem: Any = None, *, ignore_table_format: bool = False
+        self,
+        path: str | os.PathLike[str],
+        filesystem: Any = None,
+        *,
+        as_of: AsOf | None = None,
+        ignore_table_format: bool = False,
     ) -> pads.Dataset:
         """Open the dataset's data files as a `pyarrow.dataset`, with partition columns in their recorded types.
+
+        It is read from a snapshot, which no commit changes, and which ends with the last object that reads it.
 
         Args:
             path: Folder or URL of the dataset.
             filesystem: fsspec filesystem of the dataset; by default that of its URL.
+            as_of: The state after a commit, by its id, the number of commits to go back, or a time; default now.
             ignore_table_format: Read all Parquet files, although the folder has the log of a Delta Lake or other table.
 
         >>> import tempfile
@@ -62,7 +71,8 @@ class PyArrowDatasetIO(DatasetIO):
         >>> PyArrowDatasetIO().read(lake).count_rows()
         2
         """
-        return open_dataset(locate(path, self._choose_filesystem(filesystem), ignore_table_format=ignore_table_format))
+        location = locate(path, self._choose_filesystem(filesystem), ignore_table_format=ignore_table_format)
+        return open_pinned_dataset(location, as_of)
 
     def _open_engine(self, context: OperationContext) -> AbstractContextManager[Engine]:  # noqa: ARG002  the same for every operation
         return nullcontext(ArrowEngine())

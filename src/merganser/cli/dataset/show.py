@@ -1,4 +1,4 @@
-"""`show`: rows of a dataset as a table."""
+"""`show` and `changes`: rows of a dataset as a table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from merganser.cli.command import CommandOutput, columns_option, open_filesystem, storage_option, wrap_command
-from merganser.cli.options import table_format_option
+from merganser.cli.options import as_of_option, since_option, table_format_option, timeout_option
 from merganser.core.storage.location import locate
 from merganser.display import pluralize
 from merganser.printable import escape_controls
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
+
+    from merganser.cli.command import Pairs
+    from merganser.core.commit.states import AsOf
 
 _MAX_CELL_WIDTH = 40
 _GAP = "  "
@@ -27,6 +30,7 @@ _GAP = "  "
 @columns_option("--columns", help_text="Columns to show; default all.")
 @click.option("--where", help="Condition of SQL that rows have to meet: \"amount > 5 AND day = '2025-01-06'\".")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Number of rows to show.")
+@as_of_option
 @storage_option()
 @table_format_option
 @wrap_command
@@ -39,7 +43,34 @@ def show(target: str, *, columns: list[str], where: str | None, limit: int, **gi
 
     filesystem = open_filesystem(target, given["storage_option"])
     location = locate(target, filesystem, ignore_table_format=given["ignore_table_format"])
-    found = read_rows(location, columns, where, limit + 1)
+    found = read_rows(location, columns, where, limit + 1, given["as_of"])
+    return _show_rows(found, limit)
+
+
+@click.command()
+@click.argument("target", metavar="PATH", type=click.Path())
+@since_option
+@columns_option("--key", help_text="Columns that identify a row; default those of the last commit that had any.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Number of rows to show.")
+@timeout_option
+@storage_option()
+@table_format_option
+@wrap_command
+def changes(
+    target: str, *, since: AsOf, key: list[str], limit: int, storage_option: Pairs, **given: Any
+) -> CommandOutput:
+    """Show the rows that changed since a commit.
+
+    PATH is a folder or URL. Each row has its action, insert, update or delete, and the row as it was. The state after
+    that commit must be retained (merge --retain, write --retain).
+    """
+    from merganser.core.maintenance.changes import changes as list_changes  # noqa: PLC0415  slow to load
+
+    filesystem = open_filesystem(target, storage_option)
+    return _show_rows(list_changes(target, since, key or None, filesystem=filesystem, **given), limit)
+
+
+def _show_rows(found: pa.Table, limit: int) -> CommandOutput:
     rows = found.slice(0, limit)
     width = shutil.get_terminal_size((100, 24)).columns
     values = {name: _to_values(rows.column(name)) for name in rows.column_names}

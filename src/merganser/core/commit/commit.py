@@ -32,6 +32,7 @@ from merganser.core.dataset.listing import check_not_nested, check_target
 from merganser.core.storage.claims import seize_folder
 from merganser.core.storage.location import locate
 from merganser.core.storage.lock import LOCK_TIMEOUT, HeldLock, hold_lock
+from merganser.core.storage.snapshot_folders import SNAPSHOTS, remove_ended_snapshots
 from merganser.core.storage.staging import (
     HISTORY,
     PARTITION_RECORD,
@@ -60,7 +61,8 @@ if TYPE_CHECKING:
 class Session:
     """One change of a dataset: it may be staged beside other writers, and is committed while the lock is held.
 
-    `started` is the monotonic time when the work began; `timeout` bounds the seconds that it waits for the lock.
+    `started` is the monotonic time when the work began; `timeout` bounds the seconds that it waits for the lock, of
+    which it has `waited` some.
     """
 
     location: Location
@@ -68,7 +70,7 @@ class Session:
     started: float
     timeout: float = LOCK_TIMEOUT
     check_lock: Callable[[], None] | None = None
-    _waited: float = 0.0
+    waited: float = 0.0
     _is_journaled: bool = False  # a journal was, or may have been, written
     _has_mark: bool = False  # the control folder has the place marker
 
@@ -84,10 +86,12 @@ class Session:
             yield
             return
         store, began = self.location.store, time.monotonic()
-        with hold_lock(store, self.control, self.location.display, self.timeout, self._waited) as still_held:
-            self._waited += time.monotonic() - began
+        with hold_lock(store, self.control, self.location.display, self.timeout, self.waited) as still_held:
+            self.waited += time.monotonic() - began
             names = store.list_names(self.control)
             _recover(self.location, self.control, names)
+            if SNAPSHOTS in names:
+                remove_ended_snapshots(store, self.control)
             self._has_mark = name_place_marker(self.location, self.control) in names
             self.check_lock = still_held
             try:

@@ -20,6 +20,8 @@ from merganser.errors import UnsupportedFileError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import pyarrow.fs as pafs
+
     from merganser.core.dataset.target import Target
     from merganser.core.parquet.footer import Footer
     from merganser.core.storage.location import Location
@@ -36,8 +38,8 @@ def open_dataset(location: Location) -> pads.Dataset:
     return to_arrow_dataset(load_target(location, [], None, {}))
 
 
-def to_arrow_dataset(target: Target) -> pads.Dataset:
-    """Convert a snapshot to an Arrow dataset."""
+def to_arrow_dataset(target: Target, filesystem: pafs.FileSystem | None = None) -> pads.Dataset:
+    """Convert a snapshot to an Arrow dataset, on the filesystem of its store or another with the same paths."""
     location = target.location
     reserved = [name for name in _RESERVED_NAMES if target.schema is not None and name in target.schema.names]
     if reserved:
@@ -45,7 +47,7 @@ def to_arrow_dataset(target: Target) -> pads.Dataset:
         raise UnsupportedFileError(message)
     formats = {unit: _make_format(unit) for unit in ("us", "ns")}
     units = _choose_int96_units(target)
-    filesystem = location.store.to_arrow_filesystem()
+    filesystem = filesystem or location.store.to_arrow_filesystem()
     fragments = [
         formats[units.get(number, "us")].make_fragment(
             location.to_path(file.rel), filesystem, partition_expression=_make_expression(target, number)

@@ -1,6 +1,6 @@
 """The cache of file statistics in the control folder, so that only footers of changed files are read.
 
-An entry is valid for one version of one file: path, size, and inode, mtime and ctime on a local disk, else the ETag.
+An entry is valid for one version of one file: path, size, and inode and mtime on a local disk, else the ETag.
 Commits save new statistics; plans only read them. A cache that is missing, damaged or outdated costs time, never rows.
 """
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from merganser.core.commit.states import AsOf
     from merganser.core.merge.builder import MergeBuilder
     from merganser.core.merge.driver import WriteMode
     from merganser.core.merge.merge_plan import MergePlan
@@ -50,12 +51,20 @@ class DatasetIO(ABC):
         """Open the engine for one call, and close it however the call ends."""
 
     @abstractmethod
-    def read(self, path: str | os.PathLike[str], filesystem: Any = None, *, ignore_table_format: bool = False) -> Any:
+    def read(
+        self,
+        path: str | os.PathLike[str],
+        filesystem: Any = None,
+        *,
+        as_of: AsOf | None = None,
+        ignore_table_format: bool = False,
+    ) -> Any:
         """Open the dataset's data files, and no others, with partition columns in their recorded types.
 
         Args:
             path: Folder or URL of the dataset.
             filesystem: fsspec filesystem of the dataset; by default that of its URL.
+            as_of: The state after a commit, by its id, the number of commits to go back, or a time; default now.
             ignore_table_format: Read all Parquet files, although the folder has the log of a Delta Lake or other table.
         """
 

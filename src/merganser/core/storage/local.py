@@ -54,8 +54,9 @@ class LocalStore(Store):
                             rel,
                             status.st_size,
                             identity,
-                            f"{identity}:{status.st_ctime_ns}",
-                            max(status.st_mtime_ns, status.st_ctime_ns),
+                            # Not the ctime: each snapshot changes it, by a link.
+                            identity,
+                            status.st_mtime_ns,
                             os.path.realpath(entry.path) if linked or entry.is_symlink() else None,
                         )
                     elif entry.is_symlink():

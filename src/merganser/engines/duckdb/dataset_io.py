@@ -10,7 +10,7 @@ from weakref import finalize
 
 import duckdb
 
-from merganser.core.dataset.read import open_dataset
+from merganser.core.commit.pinned import open_pinned_dataset
 from merganser.core.merge.dataset_io import DatasetIO
 from merganser.core.merge.operation import OperationContext
 from merganser.core.model.options import Options, check_names, list_options
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Self, Unpack
 
+    from merganser.core.commit.states import AsOf
     from merganser.core.merge.driver import WriteMode
     from merganser.core.merge.operation import MergeOptions
     from merganser.core.model.result import MergeResult, MergeStats, WriteResult
@@ -123,13 +124,21 @@ class DuckDBDatasetIO(DatasetIO):
         return self._merge(source, OperationContext("merge", path, made, strategy, key_columns or ()))
 
     def read(
-        self, path: str | os.PathLike[str], filesystem: Any = None, *, ignore_table_format: bool = False
+        self,
+        path: str | os.PathLike[str],
+        filesystem: Any = None,
+        *,
+        as_of: AsOf | None = None,
+        ignore_table_format: bool = False,
     ) -> duckdb.DuckDBPyRelation:
         """Open the dataset's data files as a relation, with partition columns in their recorded types.
+
+        It is read from a snapshot, which no commit changes, and which ends with the relation and those made from it.
 
         Args:
             path: Folder or URL of the dataset.
             filesystem: fsspec filesystem of the dataset; by default that of its URL.
+            as_of: The state after a commit, by its id, the number of commits to go back, or a time; default now.
             ignore_table_format: Read all Parquet files, although the folder has the log of a Delta Lake or other table.
 
         >>> import tempfile, pyarrow as pa
@@ -140,7 +149,8 @@ class DuckDBDatasetIO(DatasetIO):
         options = Options(filesystem=self._choose_filesystem(filesystem), ignore_table_format=ignore_table_format)
         context = OperationContext("read", path, options)
         check_dataset_path(context.path, context.options.filesystem)
-        dataset = open_dataset(locate(path, options.filesystem, ignore_table_format=ignore_table_format))
+        location = locate(path, options.filesystem, ignore_table_format=ignore_table_format)
+        dataset = open_pinned_dataset(location, as_of)
         if not dataset.schema.names:
             message = f"There are no Parquet files below {path}, so a relation would have no columns. Check the path."
             raise TargetPathError(message)

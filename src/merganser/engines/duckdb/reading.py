@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from merganser.core.columnar.closed_database import connect_closed
 from merganser.core.columnar.take import take
-from merganser.core.dataset.read import open_dataset
+from merganser.core.commit.pinned import pinned_dataset
 from merganser.core.model.option_types import to_column_names
 from merganser.core.model.schema import format_names, select_fields
 from merganser.errors import InvalidArgumentError, TargetPathError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow.dataset as pads
 
+    from merganser.core.commit.states import AsOf
     from merganser.core.storage.location import Location
 
 _ROW = "merganser_row"
@@ -32,10 +33,20 @@ _ANY_COLUMN = re.compile(r"\bcolumns\b|#")
 
 
 def read_rows(
-    location: Location, columns: Sequence[str] | str | None, where: str | None, limit: int | None = None
+    location: Location,
+    columns: Sequence[str] | str | None,
+    where: str | None,
+    limit: int | None = None,
+    as_of: AsOf | None = None,
 ) -> pa.Table:
     """Read some columns of the rows that meet a condition, at most `limit` of them."""
-    dataset = open_dataset(location)
+    with pinned_dataset(location, as_of) as dataset:
+        return _read_dataset(location, dataset, columns, where, limit)
+
+
+def _read_dataset(
+    location: Location, dataset: pads.Dataset, columns: Sequence[str] | str | None, where: str | None, limit: int | None
+) -> pa.Table:
     if not dataset.schema.names:
         raise TargetPathError(f"There are no Parquet files below {location.display}. Check the path.")
     names = to_column_names(columns, "columns") or dataset.schema.names

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 
+from merganser.core.commit.snapshots import pin_dataset
 from merganser.core.merge.dataset_io import DatasetIO
 from merganser.core.model.keys import normalize_keys
 from merganser.engines.spark.engine import BROADCAST_LIMIT, GROUP_ROWS, TASK_LIMIT, SparkEngine
@@ -17,6 +18,7 @@ from merganser.engines.spark.exchange import decode_inputs
 from merganser.engines.spark.input_splits import cast_to_transport, locate_shared, split_dataset
 from merganser.engines.spark.java import check_java
 from merganser.engines.spark.jobs import make_task_frame, tag_errors
+from merganser.engines.spark.pins import hold_snapshot
 from merganser.engines.spark.streaming import SparkMergeBuilder, make_sink
 from merganser.engines.spark.types import to_spark_schema, to_transport_schema
 from merganser.engines.spark.versions import check_executors
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from merganser.core.commit.states import AsOf
     from merganser.core.merge.operation import MergeOptions, OperationContext
     from merganser.core.model.strategy import MergeStrategy
     from merganser.core.storage.location import Location
@@ -68,20 +71,33 @@ class SparkDatasetIO(DatasetIO):
         return found
 
     def read(
-        self, path: str | os.PathLike[str], filesystem: Any = None, *, ignore_table_format: bool = False
+        self,
+        path: str | os.PathLike[str],
+        filesystem: Any = None,
+        *,
+        as_of: AsOf | None = None,
+        ignore_table_format: bool = False,
     ) -> DataFrame:
         """Open the dataset's data files as a DataFrame, with partition columns in their recorded types.
 
-        Arrow reads the files on the executors, so settings of the session do not affect their values. Call it again
-        after a merge: a DataFrame keeps the list of files that it was made from.
+        Arrow reads the files on the executors, so settings of the session do not affect their values. They are read
+        from a snapshot, which no commit changes; call it again after a merge to see its rows. A later call removes the
+        snapshot once Java has collected the DataFrame, on Spark Connect the end of the process does.
 
         Args:
             path: Folder or URL of the dataset.
             filesystem: fsspec filesystem of the dataset; by default that of its URL.
+            as_of: The state after a commit, by its id, the number of commits to go back, or a time; default now.
             ignore_table_format: Read all Parquet files, although the folder has the log of a Delta Lake or other table.
         """
         location = locate_shared(path, self._choose_filesystem(filesystem))
-        return self._open_frame(replace(location, ignore_table_format=ignore_table_format), None)
+        location = replace(location, ignore_table_format=ignore_table_format)
+        pinned = pin_dataset(location, as_of)
+        if pinned is None:
+            return self._open_frame(location, None)
+        frame = self._open_frame(pinned.location, None)
+        hold_snapshot(frame, pinned)
+        return frame
 
     def read_columns(
         self, path: str | os.PathLike[str], columns: Sequence[str] | str, filesystem: Any = None

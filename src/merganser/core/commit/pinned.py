@@ -1,0 +1,73 @@
+"""Reads a dataset from a snapshot that ends with the last object that reads it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from merganser.core.commit.snapshots import Snapshot, pin_dataset
+from merganser.core.dataset.read import open_dataset, to_arrow_dataset
+from merganser.core.dataset.snapshot import load_target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow.dataset as pads
+
+    from merganser.core.commit.states import AsOf
+    from merganser.core.storage.location import Location
+    from merganser.core.storage.store import Store
+
+
+def open_pinned_dataset(location: Location, as_of: AsOf | None = None) -> pads.Dataset:
+    """Open one state of a dataset, which no commit changes, as an Arrow dataset.
+
+    Where only copies could be made, the files are opened as they are, unless `as_of` asks for a past state.
+    """
+    pinned = pin_dataset(location, as_of)
+    return open_dataset(location) if pinned is None else _open(pinned)
+
+
+@contextmanager
+def pinned_dataset(location: Location, as_of: AsOf | None = None) -> Iterator[pads.Dataset]:
+    """Open a dataset as `open_pinned_dataset` does, until the block ends."""
+    pinned = pin_dataset(location, as_of)
+    try:
+        yield open_dataset(location) if pinned is None else _open(pinned)
+    finally:
+        if pinned is not None:
+            pinned.remove()
+
+
+def _open(pinned: Snapshot) -> pads.Dataset:
+    target = load_target(pinned.location, [], None, {})
+    return to_arrow_dataset(target, pafs.PyFileSystem(_PinnedFiles(pinned)))
+
+
+class _PinnedFiles(pafs.FSSpecHandler):  # type: ignore[misc]  # PyArrow has no types
+    """The filesystem of a snapshot, which keeps it.
+
+    Whatever Arrow derives from a dataset (fragments, scanners, filtered datasets) holds on to the filesystem.
+    """
+
+    def __init__(self, pinned: Snapshot) -> None:
+        super().__init__(_get_filesystem(pinned.location.store))
+        self.pinned = pinned
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        # Arrow reads it without calling Python again.
+        return self.pinned.location.store.open_input(path)
+
+    def open_input_stream(self, path: str) -> pa.NativeFile:
+        return self.open_input_file(path)
+
+
+def _get_filesystem(store: Store) -> Any:
+    if not store.is_local:
+        return cast("Any", store).filesystem
+    from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415  slow to load
+
+    return LocalFileSystem()
