@@ -58,6 +58,7 @@ from_node = { type = "Job", match = "url" }
 to_node = { type = "Company", match = { name = "company" } }
 """
 # A replacement in the file, and its message: the table, the key, and the remedy.
+_NODE, _COOK = '[[graph.node]]\ntype = "Cook"\nsource = "postings"\nmatch = "url"\n', ("[[graph.node]] 'Cook'",)
 BROKEN = {
     "no TOML": ("[pipeline]", "[pipeline", "", "", r"it is not valid TOML: .*line 2"),
     "no pipeline": (GOOD[: GOOD.index("[[source]]")], "", "[pipeline]", "", "the table is missing. Add it"),
@@ -104,6 +105,34 @@ BROKEN = {
         "[[graph.node]] 'Job'",
         "type",
         "'Job of postings' is defined twice",
+    ),
+    "missing that is neither": (
+        "[[graph.edge]]",
+        _NODE + 'missing = "drop"\n[[graph.edge]]',
+        *_COOK,
+        "missing",
+        "'keep'",
+    ),
+    "a scope of nothing missing": (
+        "[[graph.edge]]",
+        _NODE + 'scope = { feed = "a" }\n[[graph.edge]]',
+        *_COOK,
+        "scope",
+        "missing='keep' keeps all",
+    ),
+    "a key that missing nodes lose": (
+        "[[graph.edge]]",
+        _NODE + 'missing = { url = "x" }\n[[graph.edge]]',
+        *_COOK,
+        "missing",
+        "sets the match property 'url'",
+    ),
+    "what is detached if nothing is deleted": (
+        "[[graph.edge]]",
+        _NODE + "detach = true\n[[graph.edge]]",
+        *_COOK,
+        "detach",
+        "missing='delete' deletes",
     ),
     "no such source": (
         'source = "postings"\nrule',

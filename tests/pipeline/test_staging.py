@@ -12,7 +12,7 @@ from tests.support import open_spark, read_rows
 from merganser.demo.feed import write_day
 from merganser.engines.spark import grouping
 from merganser.errors import ConfigurationError, MerganserError, PropertyValueError
-from merganser.graph import GraphDatabase
+from merganser.graph import GraphDatabase, ParquetGraph
 from merganser.pipeline import Dataset, Edge, Ends, Graph, Node, Pipeline, Source, run
 
 if TYPE_CHECKING:
@@ -132,10 +132,39 @@ def test_edges_to_nodes_that_no_step_merges_are_checked(spark: Any, tmp_path: Pa
     with pytest.raises(MerganserError, match=r"Team nodes that do not exist: 2 keys"):
         run(make_teams(tmp_path, graph=without, dataset=[]), spark=spark)
     (edge,) = graph.edge
-    skipping = Edge(type="IN", source="people", from_node=edge.from_node, to_node=edge.to_node, missing="skip")
+    skipping = Edge(type="IN", source="people", from_node=edge.from_node, to_node=edge.to_node, on_missing_node="skip")
     skips = Graph(path=graph.path, sqlite=graph.sqlite, node=graph.node[:1], edge=[skipping])
     outcome = run(make_teams(tmp_path, graph=skips, dataset=[]), spark=spark)
     assert [step.rows_skipped_null for step in outcome.steps if step.kind == "edges"] == [6, 6]
+
+
+# G19, G20, G21
+def test_a_run_deletes_and_changes_what_its_source_no_longer_has(spark: Any, tmp_path: Path) -> None:
+    write_people(tmp_path)
+    before = make_teams(tmp_path, dataset=[]).graph
+    assert before is not None
+    (edge,) = before.edge
+    person, team = before.node
+    scope = {"feed": "it's"}
+    gone: dict[str, Any] = {"missing": "delete", "scope": scope, "detach": True}
+    node = [
+        Node(type=person.type, source="people", match=person.match, **gone),
+        Node(type=team.type, source="people", match=team.match, missing={"gone": True}),
+    ]
+    kept = Edge(type="IN", source="people", from_node=edge.from_node, to_node=edge.to_node, missing="delete")
+    graph = Graph(path=before.path, sqlite=before.sqlite, node=node, edge=[kept])
+    run(make_teams(tmp_path, graph=graph, dataset=[]), spark=spark)
+    (feed,) = (tmp_path / "feed").iterdir()
+    feed.write_text(feed.read_text("utf-8").splitlines()[0] + "\n", "utf-8")
+    outcome = run(make_teams(tmp_path, graph=graph, dataset=[]), spark=spark)
+    assert outcome.unbalanced() == []
+    with GraphDatabase(str(before.sqlite)) as db:
+        assert (db.nodes(person.type).count(), db.edges("IN").count()) == (1, 1)
+        assert db.nodes(person.type).where(scope).count() == 1
+        teams = db.nodes(team.type).where({"gone": True}).count()
+    parquet = ParquetGraph(str(before.path), spark)
+    assert parquet.nodes(person.type).count() == parquet.edges("IN").count() == 1
+    assert parquet.nodes(team.type).where("gone").count() == teams == parquet.nodes(team.type).count() - 1
 
 
 def test_an_expression_is_not_evaluated_for_a_row_that_failed(spark: Any, tmp_path: Path) -> None:

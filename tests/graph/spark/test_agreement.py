@@ -35,7 +35,7 @@ EDGES: dict[str, Any] = {
     "match": ["kind"],
     "base": {"w": "w"},
     "on_match": {"w": "w + 1", "day": "DATE'2026-01-02'"},
-    "missing": "skip",
+    "on_missing_node": "skip",
     "skip_null_keys": True,
 }
 NODE_COLUMNS = "k string, n bigint, s string, f double, at timestamp, l array<bigint>"

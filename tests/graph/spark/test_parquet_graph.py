@@ -245,7 +245,9 @@ def test_all_types_can_be_read_as_one_folder_but_not_merged_into(spark: Any, gra
 def test_edges_connect_existing_nodes(spark: Any, graph: ParquetGraph, lake: str) -> None:
     frame = spark.createDataFrame(EDGES, "u string, c string, n int")
     known = frame.where("u IS NOT NULL")
-    with pytest.raises(NodeNotFoundError, match=r"Job nodes that do not exist: 3 keys.*'url': 'u1'.*missing='skip'"):
+    with pytest.raises(
+        NodeNotFoundError, match=r"Job nodes that do not exist: 3 keys.*'url': 'u1'.*on_missing_node to 'skip'"
+    ):
         graph.merge_edges(known, "AT", **ENDPOINTS)
     graph.merge_nodes(spark.createDataFrame([("u1",), ("u2",)], "url string"), "Job", match="url")
     graph.merge_nodes(spark.createDataFrame([("c1",)], "name string"), "Company", match="name")
@@ -255,19 +257,24 @@ def test_edges_connect_existing_nodes(spark: Any, graph: ParquetGraph, lake: str
     with pytest.raises(NodeNotFoundError, match=r"Company nodes that do not exist: 1 key, .*\{'name': 'c9'\}"):
         graph.merge_edges(known.where("u <> 'u9'"), "AT", **ENDPOINTS)
     with pytest.raises(KeyColumnError, match="from_node property 'url' of AT is NULL in 1 row,"):
-        graph.merge_edges(frame, "AT", missing="skip", **ENDPOINTS)
+        graph.merge_edges(frame, "AT", on_missing_node="skip", **ENDPOINTS)
     with pytest.raises(InvalidArgumentError, match="merged by \\['url'\\]"):
         graph.merge_edges(known, "AT", from_node=Endpoint("Job", {"title": "u"}), to_node=ENDPOINTS["to_node"])
     assert snapshot(lake) == before
     # A batch of which all is left out is merged, too, and stays so when the nodes arrive.
     for replayed in (False, True):
-        none = graph.merge_edges(known.where("c = 'c9'"), "IN", **ENDPOINTS, missing="skip", batch_id="monday")
+        none = graph.merge_edges(known.where("c = 'c9'"), "IN", **ENDPOINTS, on_missing_node="skip", batch_id="monday")
         assert (counts(none), none.replayed) == ((1, 0, 0, 0, 1), replayed)
         assert graph.committed("edges", "IN", "monday")
         graph.merge_nodes(spark.createDataFrame([("c9",)], "name string"), "Company", match="name")
     shutil.rmtree(f"{lake}/graph/nodes/type=Company")
     graph.merge_nodes(spark.createDataFrame([("c1",)], "name string"), "Company", match="name")
-    options: dict[str, Any] = {"base": "n", "on_match": {"last": "n"}, "missing": "skip", "skip_null_keys": True}
+    options: dict[str, Any] = {
+        "base": "n",
+        "on_match": {"last": "n"},
+        "on_missing_node": "skip",
+        "skip_null_keys": True,
+    }
     assert counts(graph.merge_edges(frame, "AT", **ENDPOINTS, **options)) == (5, 1, 1, 0, 3)
     again = graph.merge_edges(frame, "AT", **ENDPOINTS, **options)
     assert (counts(again), again.files_written) == ((5, 0, 2, 0, 3), 0)
@@ -474,8 +481,8 @@ def test_nonsense_is_refused_by_name(spark: Any, graph: ParquetGraph, lake: str)
         with pytest.raises(InvalidArgumentError, match="The type is"):
             graph.merge_nodes(frame, type_, match="k")  # type: ignore[arg-type]
     ends: dict[str, Any] = {"from_node": Endpoint("T", {"k": "k"}), "to_node": Endpoint("T", {"k": "k"})}
-    with pytest.raises(InvalidArgumentError, match="missing must be 'refuse' or 'skip'"):
-        graph.merge_edges(frame, "E", **ends, missing="ignore")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match="on_missing_node is 'ignore'"):
+        graph.merge_edges(frame, "E", **ends, on_missing_node="ignore")  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="batch_id must be a string"):
         graph.merge_edges(frame, "E", **ends, batch_id="")
     with pytest.raises(InvalidArgumentError, match="to_node is 'T'"):

@@ -101,12 +101,12 @@ def test_what_cannot_be_merged_is_refused_before_anything_is_written(spark: Any,
         pytest.raises(NodeNotFoundError, match="ROAD edges end at City nodes that do not exist: 8 keys") as caught,
     ):
         graph.merge_edges(towns, "ROAD", **ends, batch_id="b")
-    assert str(caught.value).count("{'name': 'x") == 5
+    assert str(caught.value).count("{'name': 'x") == 8
     assert db.list_indexes() == []
-    with assert_unchanged(db), pytest.raises(InvalidArgumentError, match="missing"):
-        graph.merge_edges(towns, "ROAD", **ends, missing="create")  # type: ignore[arg-type]
+    with assert_unchanged(db), pytest.raises(InvalidArgumentError, match=r"missing is 'skip'.*on_missing_node"):
+        graph.merge_edges(towns, "ROAD", **ends, missing="skip")  # type: ignore[arg-type]
     some = towns.unionByName(spark.sql("SELECT 'Oslo' AS url, explode(array('Rom', 'Rom')) AS city"))
-    assert graph.merge_edges(some, "ROAD", **ends, missing="skip", batch_id="b") == result(10, 1, 0, skipped=8)
+    assert graph.merge_edges(some, "ROAD", **ends, on_missing_node="skip", batch_id="b") == result(10, 1, 0, skipped=8)
     assert list(read_graph(db).edges.values()) == [("ROAD", 1, 2, {})]
 
 
@@ -160,7 +160,7 @@ def test_values_are_stored_as_a_single_merge_stores_them(spark: Any, db: GraphDa
     assert graph.merge_nodes(frame, "N", match=match, on_match={"q": "'u'"}) == result(1, 0, 1)
     ends: dict[str, Any] = {"from_node": Endpoint("N", dict(zip(match, match, strict=True)))}
     ends["to_node"] = Endpoint("N", {"f": "0.25D"})
-    assert graph.merge_edges(frame, "E", **ends, missing="skip") == result(1, 0, 0, skipped=1)
+    assert graph.merge_edges(frame, "E", **ends, on_missing_node="skip") == result(1, 0, 0, skipped=1)
 
 
 def test_an_interrupted_batch_goes_on_where_it_stopped(

@@ -143,7 +143,8 @@ class RowClauses:
                 tables.append(self._compute(clause, schema, *some, len(at)))
                 places.append(at)
         order = np.argsort(np.concatenate(places), kind="stable")
-        return pa.concat_tables(tables).combine_chunks().take(pa.array(order))
+        # A column may be nullable in the source, the target, or both.
+        return pa.concat_tables(tables, promote_options="default").combine_chunks().take(pa.array(order))
 
     def _compute(self, clause: RowClause, schema: pa.Schema, source: pa.Table, target: pa.Table, rows: int) -> pa.Table:
         computed = [name for name in schema.names if name in clause.values]

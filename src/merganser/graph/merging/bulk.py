@@ -182,7 +182,7 @@ class BulkNodes:
             self.property_columns.update(missing.scope)
         self.non_property_columns = set(on_match_columns.values()) - self.property_columns
         self.touch = touch
-        # The records that no row matched, if something happens to them.
+        # The records that no row matched, if something happens to them: in this merge or, of several, in the last.
         self.missing_records: MissingRecords | None = None
         # Rows whose nodes are missing: their number, and the reasons of the first ones.
         self.skipped = 0
@@ -197,8 +197,9 @@ class BulkNodes:
         required = self.non_property_columns | self.property_columns
         required -= {*(self.missing.scope if self.missing else ())} - {*self.names, *self.on_match_columns}
         with self.store.transaction():
-            if self.missing is not None:
-                self.missing_records = self.start_missing_records(self.missing)
+            started = None if self.missing is None else self.start_missing_records(self.missing)
+            if started is not None:
+                self.missing_records = started
             one_by_one = self.needs_row_by_row()
             by_column = not one_by_one and can_merge_columns(self)
             for given_batch in read_batches(given, required):
@@ -209,7 +210,7 @@ class BulkNodes:
                 created += found
                 count += len(batch)
             self.check_skipped()
-            done = Deletion(()) if self.missing_records is None else self.missing_records.apply()
+            done = Deletion(()) if started is None else started.apply()
         return BulkResult(
             created,
             count - created - self.skipped,

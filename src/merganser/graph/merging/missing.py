@@ -48,6 +48,8 @@ def read_missing_options(
     is_known = isinstance(missing, str) and missing in {"keep", "delete"}
     if not is_known and (not isinstance(missing, Mapping) or not missing):
         message = f"missing is {missing!r}; give 'keep', 'delete', or the properties that missing records get."
+        if missing in ("skip", "refuse"):
+            message += " What happens to edges whose nodes do not exist is on_missing_node."
         raise InvalidArgumentError(message)
     if scope is not None and missing == "keep":
         message = "scope limits which records may be missing, and missing='keep' keeps all. Leave out scope, or set "

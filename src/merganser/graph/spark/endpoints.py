@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from merganser.display import pluralize
 from merganser.engines.spark.jobs import watch_job
-from merganser.errors import InvalidArgumentError, NodeNotFoundError
+from merganser.errors import NodeNotFoundError
+from merganser.graph.sqlite.chosen import MAX_LISTED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from merganser.graph.merging.bulk import Endpoint
+    from merganser.graph.merging.bulk_edges import MissingNodePolicy
 
-MissingPolicy = Literal["refuse", "skip"]
 # How many keys an error lists.
-_MAX_KEYS_SHOWN = 5
+_MAX_KEYS_SHOWN = MAX_LISTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +38,19 @@ class EdgeRecords:
 
     from_node: Endpoint
     to_node: Endpoint
-    missing: MissingPolicy
+    on_missing_node: MissingNodePolicy
     checks: bool
 
 
-def check_missing(missing: str) -> None:
-    """Refuse an unknown policy."""
-    if missing not in get_args(MissingPolicy):
-        raise InvalidArgumentError(f"missing must be 'refuse' or 'skip', not {missing!r}.")
+def select_missing(edges: DataFrame, endpoint: EndpointIds) -> DataFrame:
+    """Select the edges whose node at this endpoint does not exist."""
+    return _join_known_ids(edges, endpoint, "left_anti")
 
 
 def refuse_missing(edges: DataFrame, endpoint: EndpointIds) -> None:
     """Refuse edges whose node at this endpoint does not exist."""
     column = endpoint.column
-    missing = _join_known_ids(edges, endpoint, "left_anti")
+    missing = select_missing(edges, endpoint)
     with watch_job("find missing nodes"):
         count = missing.agg(F.count_distinct(column)).collect()[0][0]
     if count:
@@ -58,7 +58,7 @@ def refuse_missing(edges: DataFrame, endpoint: EndpointIds) -> None:
         keys = [repr(row[0].asDict(recursive=True)) for row in examples.select(endpoint.match_column).collect()]
         raise NodeNotFoundError(
             f"These edges connect {endpoint.type} nodes that do not exist: {pluralize(count, 'key')}, for example "
-            f"{', '.join(keys)}. Merge the nodes first, or skip such edges with missing='skip'."
+            f"{', '.join(keys)}. Merge the nodes first, or set on_missing_node to 'skip' or 'create'."
         )
 
 

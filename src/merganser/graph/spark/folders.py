@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from merganser.core.parquet.footer import read_footer
 from merganser.core.storage.location import Location, locate
 from merganser.core.storage.lock import hold_lock
 from merganser.errors import InvalidArgumentError, UnreadableFileError
-from merganser.graph.spark.results import GraphMergeResult, make_merge_result
+from merganser.graph.spark.results import GraphMergeResult, MergeRecord, make_merge_result
 from merganser.graph.sqlite.indexes import read_names
 from merganser.safe_json import load_json
 
@@ -141,16 +141,17 @@ class Folder:
             return None
         try:
             found = load_json(data)
-            return make_merge_result(done, found["rows"], found["skipped"])
+            # Lists of ids are tuples in results.
+            found["missing_ids"] = tuple(found.get("missing_ids", ()))
+            return make_merge_result(done, MergeRecord(**found))
         except (ValueError, TypeError, KeyError) as error:
             raise UnreadableFileError(f"{self._make_batch_path(batch_id)} is damaged: {error}. Remove it.") from error
 
-    def write_batch(self, batch_id: str | None, *, rows: int, skipped: int) -> None:
+    def write_batch(self, batch_id: str | None, record: MergeRecord) -> None:
         """Record what the dataset's own record of a batch does not hold, before that record is written."""
         if batch_id is not None:
-            record = {"rows": rows, "skipped": skipped}
             self._root.store.make_folder(f"{self._control_path}/batches")
-            self._root.store.write_small(self._make_batch_path(batch_id), json.dumps(record).encode())
+            self._root.store.write_small(self._make_batch_path(batch_id), json.dumps(asdict(record)).encode())
 
     def _make_batch_path(self, batch_id: str) -> str:
         # Any string may be an id, but not any string a file name.

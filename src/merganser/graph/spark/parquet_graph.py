@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
+from merganser.core.model.clauses import Clause
 from merganser.core.storage.lock import LOCK_TIMEOUT
 from merganser.engines.spark import SparkDatasetIO
 from merganser.engines.spark.jobs import watch_job
 from merganser.errors import ColumnTypeError, ColumnValueError, InvalidArgumentError
+from merganser.graph.merging.bulk_edges import check_missing_node_policy
 from merganser.graph.spark import exchange
-from merganser.graph.spark.endpoints import EndpointIds, MissingPolicy, check_missing, drop_missing, refuse_missing
+from merganser.graph.spark.endpoints import EdgeRecords, EndpointIds, drop_missing, refuse_missing, select_missing
 from merganser.graph.spark.folders import Folder, list_types
+from merganser.graph.spark.missing import check_scope, find_missing, keep_connected, list_missing, read_given_missing
 from merganser.graph.spark.reading import union_types
 from merganser.graph.spark.record_set import FrameRecords
 from merganser.graph.spark.records import EdgeMerge, NodeMerge, fold_edges, fold_nodes
-from merganser.graph.spark.results import GraphMergeResult, make_merge_result
+from merganser.graph.spark.results import GraphMergeResult, MergeRecord, make_merge_result
 from merganser.graph.spark.source import RecordRows
 from merganser.graph.sqlite.write import check_type
 
@@ -28,13 +31,19 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from merganser.core.model.result import MergeResult
     from merganser.graph.database import GraphDatabase
     from merganser.graph.merging.bulk import Endpoint
-    from merganser.graph.spark.endpoints import EdgeRecords
+    from merganser.graph.merging.bulk_edges import MissingNodePolicy
+    from merganser.graph.merging.missing import MissingOptions
     from merganser.graph.spark.exchange import ExchangeResult
+    from merganser.graph.spark.missing import MissingFrame
     from merganser.graph.spark.record_set import Records
 
 RecordKind = Literal["nodes", "edges"]
+
+# How many ids of missing records a result lists.
+_MAX_MISSING_LISTED = 1000
 
 
 class ParquetGraph:
@@ -87,7 +96,8 @@ class ParquetGraph:
                 `on_create`, more of these, which override `base`;
                 `on_match`, properties to overwrite if the node exists or an earlier row created it, NULL removes one;
                 `order_by`, columns that order the rows; ties are ordered by all other columns;
-                `skip_null_keys`, which skips rows with NULL in a match property instead of refusing them.
+                `skip_null_keys`, which skips rows with NULL in a match property instead of refusing them;
+                `missing`, `scope` and `detach`, as in `GraphDatabase.bulk_merge_nodes`.
 
         >>> graph.merge_nodes(jobs, "Job", match="url", base="title", on_match="title").created  # doctest: +SKIP
         1
@@ -96,15 +106,18 @@ class ParquetGraph:
         before = folder.find_batch(batch_id)
         if before is not None:
             return before
+        options = read_given_missing(given)
         with fold_nodes(frame, type, **given) as records:
-            return self._merge(folder, records, batch_id)
+            return self._merge(
+                folder, records, batch_id, MergeRecord(rows=records.rows, skipped=records.skipped), options
+            )
 
     def merge_edges(
         self,
         frame: DataFrame,
         type: str,
         *,
-        missing: MissingPolicy = "refuse",
+        on_missing_node: MissingNodePolicy = "error",
         batch_id: str | None = None,
         **given: Unpack[EdgeMerge],
     ) -> GraphMergeResult:
@@ -115,44 +128,78 @@ class ParquetGraph:
         Args:
             frame: Source rows.
             type: Type of the edges.
-            missing: Whether to `refuse` the merge if a node does not exist, or to `skip` such rows.
+            on_missing_node: What happens if a node does not exist: `"error"` refuses the merge, `"skip"` skips such
+                rows, `"create"` creates the node, in a commit before that of the edges.
             batch_id: Id of this batch; a batch that was merged before is not merged again.
-            **given: `from_node` and `to_node`, an `Endpoint` each; all others are as for `merge_nodes`.
+            **given: `from_node` and `to_node`, an `Endpoint` each; all others, without `detach`, are as for
+                `merge_nodes`. Only edges between nodes of these types can be missing.
 
         >>> job, company = Endpoint("Job", {"url": "url"}), Endpoint("Company", {"name": "company"})  # doctest: +SKIP
         >>> graph.merge_edges(jobs, "POSTED_BY", from_node=job, to_node=company).created  # doctest: +SKIP
         1
         """
-        check_missing(missing)
+        check_missing_node_policy(on_missing_node)
         folder = self._find_folder("edges", type)
         before = folder.find_batch(batch_id)
         if before is not None:
             return before
+        options = read_given_missing(given)
         with fold_edges(frame, type, **given) as records:
-            checked = self._check_endpoints(records, given["from_node"], given["to_node"], missing)
-            return self._merge(folder, checked, batch_id)
+            edges = EdgeRecords(given["from_node"], given["to_node"], on_missing_node, checks=True)
+            return self._merge_edges(folder, records, batch_id, edges, options)
+
+    def _merge_edges(
+        self,
+        folder: Folder,
+        records: Records,
+        batch_id: str | None,
+        edges: EdgeRecords,
+        options: MissingOptions | None,
+    ) -> GraphMergeResult:
+        created = 0
+        if edges.checks and edges.on_missing_node == "create":
+            created = self._create_endpoints(records, edges)
+        elif edges.checks:
+            records = self._check_endpoints(records, edges)
+        record = MergeRecord(rows=records.rows, skipped=records.skipped, nodes_created=created)
+        return self._merge(folder, records, batch_id, record, options, edges)
+
+    def _create_endpoints(self, records: Records, edges: EdgeRecords) -> int:
+        """Create the nodes that edges connect and that do not exist."""
+        created = 0
+        for column, form, node in (("src", "from_match", edges.from_node), ("dst", "to_match", edges.to_node)):
+            missing = select_missing(records.frame, self._find_endpoint(column, form, node))
+            created += self.merge_nodes(missing.select(f"{form}.*"), node.type, match=list(node.match)).created
+        return created
 
     def _merge_records(
-        self, kind: RecordKind, type_: str, records: Records, batch_id: str, edges: EdgeRecords | None
+        self,
+        kind: RecordKind,
+        type_: str,
+        records: Records,
+        batch_id: str,
+        edges: EdgeRecords | None,
+        options: MissingOptions | None,
     ) -> GraphMergeResult:
         """Merge records that are folded already."""
         folder = self._find_folder(kind, type_)
         before = folder.find_batch(batch_id)
         if before is not None:
             return before
-        if edges is not None and edges.checks:
-            records = self._check_endpoints(records, edges.from_node, edges.to_node, edges.missing)
-        return self._merge(folder, records, batch_id)
+        if edges is not None:
+            return self._merge_edges(folder, records, batch_id, edges, options)
+        return self._merge(folder, records, batch_id, MergeRecord(rows=records.rows, skipped=records.skipped), options)
 
-    def _check_endpoints(
-        self, records: Records, from_node: Endpoint, to_node: Endpoint, missing: MissingPolicy
-    ) -> Records:
-        """Refuse edges whose nodes do not exist, or drop them."""
-        endpoints = [
-            self._find_endpoint("src", "from_match", from_node),
-            self._find_endpoint("dst", "to_match", to_node),
+    def _find_endpoints(self, edges: EdgeRecords) -> list[EndpointIds]:
+        return [
+            self._find_endpoint("src", "from_match", edges.from_node),
+            self._find_endpoint("dst", "to_match", edges.to_node),
         ]
-        if missing == "refuse":
+
+    def _check_endpoints(self, records: Records, edges: EdgeRecords) -> Records:
+        """Refuse edges whose nodes do not exist, or drop them."""
+        endpoints = self._find_endpoints(edges)
+        if edges.on_missing_node == "error":
             for endpoint in endpoints:
                 refuse_missing(records.frame, endpoint)
             return records
@@ -272,8 +319,17 @@ class ParquetGraph:
         frames = {name: self._io.read(self._find_folder(kind, name).path) for name in types}
         return union_types(frames, kind, type_column)
 
-    def _merge(self, folder: Folder, records: Records, batch_id: str | None) -> GraphMergeResult:
+    def _merge(
+        self,
+        folder: Folder,
+        records: Records,
+        batch_id: str | None,
+        record: MergeRecord,
+        options: MissingOptions | None,
+        edges: EdgeRecords | None = None,
+    ) -> GraphMergeResult:
         """Merge records by id: those that do not exist as `new`, the others as `found`."""
+        check_scope(records, options)
         with folder.hold_lock(self._lock_timeout) as check_hold, _name_type_in_errors(folder):
             # Another process may have merged the batch while this one waited, or left it to be recovered.
             before = folder.find_batch(batch_id)
@@ -284,24 +340,90 @@ class ParquetGraph:
             source = RecordRows(records, folder, schema)
             overwritten = source.overwritten_columns
             needs_ids = records.has_differences and schema is not None and bool(overwritten)
-            rows = source.make_rows(self._read_known_ids(folder, is_needed=needs_ids))
+            missing = None
+            if options is not None and schema is not None:
+                missing = self._find_missing(folder, records, record, options, edges)
+            rows = source.make_rows(self._read_known_ids(folder, is_needed=needs_ids), missing)
             check_hold()
             folder.write_match_names(records.match_names)
-            folder.write_batch(batch_id, rows=records.rows, skipped=records.skipped)
-            done = self._io.merge(
-                rows,
-                folder.path,
-                "upsert" if overwritten else "insert",
-                "id",
-                update_columns=[*overwritten, "updated_at"] if overwritten else None,
-                insert_columns=source.columns,
-                skip_unchanged=overwritten or False,
-                batch_id=batch_id,
-                lock_timeout=self._lock_timeout,
-                # A property that no record had before is a new column.
-                schema_mode="evolve",
-            )
-        return make_merge_result(done, records.rows, records.skipped)
+            folder.write_batch(batch_id, record)
+            # A property that no record had before is a new column.
+            common: dict[str, Any] = {"batch_id": batch_id, "lock_timeout": self._lock_timeout, "schema_mode": "evolve"}
+            if missing is not None:
+                done = self._merge_with_missing(folder, rows, source, missing, common)
+            else:
+                done = self._io.merge(
+                    rows,
+                    folder.path,
+                    "upsert" if overwritten else "insert",
+                    "id",
+                    update_columns=[*overwritten, "updated_at"] if overwritten else None,
+                    insert_columns=source.columns,
+                    skip_unchanged=overwritten or False,
+                    **common,
+                )
+        return make_merge_result(done, record)
+
+    def _merge_with_missing(
+        self, folder: Folder, rows: Any, source: RecordRows, missing: MissingFrame, common: dict[str, Any]
+    ) -> MergeResult:
+        """Merge the rows of records and those of missing records in one commit."""
+        overwritten = source.overwritten_columns
+        clauses = [missing.clause]
+        if overwritten:
+            clauses.append(Clause(side="matched", action="update", columns=(*overwritten, "updated_at")))
+        clauses.append(Clause(side="not_matched", action="insert", columns=tuple(source.columns)))
+        compared = list(dict.fromkeys([*overwritten, *(missing.updates or ())]))
+        merge = self._io.merge_into(folder.path, rows, on="id", skip_unchanged=compared or False, **common)
+        return merge.add(*clauses).execute()
+
+    def _find_missing(
+        self,
+        folder: Folder,
+        records: Records,
+        record: MergeRecord,
+        options: MissingOptions,
+        edges: EdgeRecords | None,
+    ) -> MissingFrame:
+        """Find the missing records, and delete the edges of those nodes that are deleted."""
+        existing = self._io.read(folder.path)
+        endpoints = [] if edges is None else self._find_endpoints(edges)
+        known = [
+            (one.column, existing.select("id").limit(0) if one.known_ids is None else one.known_ids)
+            for one in endpoints
+        ]
+        missing = find_missing(existing, records, folder.kind, options, known)
+        record.changes_missing = options.updates is not None
+        if folder.kind == "nodes" and options.updates is None:
+            if options.detach is True:
+                record.detached = self._delete_edges(missing.ids)
+            else:
+                missing, record.kept = keep_connected(missing, self._read_connected(), options, records.match_names)
+        return list_missing(missing, record, _MAX_MISSING_LISTED)
+
+    def _read_connected(self) -> DataFrame:
+        """Read the ids of all nodes that edges connect."""
+        found = self._io.spark.createDataFrame([], "id string")
+        for type_ in self.edge_types():
+            ends = self._io.read_columns(self._find_folder("edges", type_).path, ["src", "dst"])
+            for column in ("src", "dst"):
+                found = found.unionAll(ends.select(F.col(column).alias("id")))
+        return found
+
+    def _delete_edges(self, nodes: DataFrame) -> int:
+        """Delete the edges of some nodes, of all types."""
+        deleted = 0
+        for type_ in self.edge_types():
+            folder = self._find_folder("edges", type_)
+            with folder.hold_lock(self._lock_timeout):
+                ends = self._io.read_columns(folder.path, ["id", "src", "dst"])
+                gone = [
+                    ends.join(nodes.select(F.col("id").alias(column)).hint("merge"), column, "left_semi").select("id")
+                    for column in ("src", "dst")
+                ]
+                ids = gone[0].unionAll(gone[1]).distinct()
+                deleted += self._io.merge(ids, folder.path, "delete", "id", lock_timeout=self._lock_timeout).deleted
+        return deleted
 
     def _read_known_ids(self, folder: Folder, *, is_needed: bool) -> DataFrame | None:
         # Spark underestimates the size of what a Python function returns, and would broadcast it.

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from merganser.core.columnar.take import empty_table
 from merganser.core.model.options import check_names
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
+    from merganser.graph.merging.missing import MissingPolicy
     from merganser.graph.spark.properties import PropertySpec
     from merganser.graph.spark.record_plan import RecordPlan
     from merganser.graph.spark.record_set import Records
+    from merganser.graph.sqlite.chosen import DetachPolicy
 
     # The expression of each property, by role.
     Roles = dict[str, dict[str, Column]]
@@ -42,9 +45,15 @@ class MergeArguments(TypedDict, total=False):
     on_match: PropertySpec
     order_by: str | Sequence[str] | None
     skip_null_keys: bool
+    missing: MissingPolicy
+    scope: Mapping[str, Any] | None
 
 
-class NodeMerge(MergeArguments):
+class _DetachArguments(TypedDict, total=False):
+    detach: DetachPolicy
+
+
+class NodeMerge(MergeArguments, _DetachArguments):
     """Arguments of a merge of nodes."""
 
     match: PropertySpec
@@ -90,6 +99,9 @@ def _check_given(call: str, given: Mapping[str, Any], required: frozenset[str], 
 
 def _read_roles(frame: DataFrame, given: Mapping[str, Any]) -> Roles:
     roles = {role: read_properties(frame, given.get(role), role) for role in ("match", "base", "on_create", "on_match")}
+    # New records have the properties of the scope.
+    known = {name for properties in roles.values() for name in properties}
+    roles["base"] |= {name: F.lit(value) for name, value in (given.get("scope") or {}).items() if name not in known}
     check_roles(**roles)
     return roles
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from merganser.engines.spark.row_files import SelectedRows
     from merganser.graph.spark.folders import Folder
+    from merganser.graph.spark.missing import MissingFrame
     from merganser.graph.spark.record_set import Records
 
 _TIME = pa.timestamp("us", "UTC")
@@ -52,8 +53,10 @@ class RecordRows:
         """All columns of the rows."""
         return list(self._make_schema().names)
 
-    def make_rows(self, known: DataFrame | None) -> DataFrame | SelectedRows:
-        """Make a row for each record; `known` are the ids that exist, if it matters."""
+    def make_rows(self, known: DataFrame | None, missing: MissingFrame | None = None) -> DataFrame | SelectedRows:
+        """Make a row for each record; `known` are the ids that exist, if it matters. Missing records are added."""
+        if missing is not None:
+            return missing.add_to(self._make_frame(known), F.timestamp_micros(F.lit(self._now)))
         if known is None and isinstance(self._records, FileRecords):
             now = pa.scalar(self._now, _TIME)
             names = {column: name for column, (name, _) in self._new.items()}

@@ -6,7 +6,8 @@ that also writes a checkpoint: an interrupted merge continues from there, and ne
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import pyarrow as pa
@@ -19,13 +20,16 @@ from merganser.errors import NodeNotFoundError
 from merganser.graph.database import GraphDatabase
 from merganser.graph.json_columns import to_python_values
 from merganser.graph.merging.bulk import BulkNodes, Endpoint
-from merganser.graph.merging.bulk_edges import BulkEdges
+from merganser.graph.merging.bulk_edges import BulkEdges, check_missing_node_policy
 from merganser.graph.merging.merge import find_nodes
+from merganser.graph.merging.missing import start_missing_records
 from merganser.graph.spark import collect
-from merganser.graph.spark.endpoints import EdgeRecords, MissingPolicy, check_missing
+from merganser.graph.spark.endpoints import EdgeRecords
+from merganser.graph.spark.missing import check_scope, read_given_missing
 from merganser.graph.spark.records import EdgeMerge, NodeMerge, fold_edges, fold_nodes
 from merganser.graph.spark.results import GraphMergeResult
 from merganser.graph.sqlite.checkpoints import Checkpoint, CheckpointedBatch
+from merganser.graph.sqlite.chosen import MAX_LISTED
 from merganser.graph.sqlite.indexes import create_index, has_index
 from merganser.graph.sqlite.lookup import extract_keys, find_by_keys, find_column_keys, find_first_positions
 from merganser.graph.sqlite.sql import has_json_path
@@ -38,14 +42,16 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from merganser.graph.merging.bulk_edges import MissingNodePolicy
+    from merganser.graph.merging.missing import MissingOptions, MissingRecords
     from merganser.graph.spark.record_set import Records
     from merganser.graph.sqlite.lookup import Key
     from merganser.graph.sqlite.store import Store
 
-    # Merges a table of records, and returns the rows skipped, the records created and those changed.
-    MergeFunction = Callable[[pa.Table], tuple[int, int, int]]
+    # Merges a table of records, and returns the rows skipped, the records created and changed, and the nodes created.
+    MergeFunction = Callable[[pa.Table, MissingRecords | None], tuple[int, int, int, int]]
 
-_MAX_KEYS_SHOWN = 5
+_MAX_KEYS_SHOWN = MAX_LISTED
 # The structs of a record; the columns of the first one keep the names of their properties.
 _STRUCTS = ("new", "found", "from_match", "to_match")
 # For the struct of an endpoint: the column of its node ids, and its verb in errors.
@@ -106,15 +112,16 @@ class SqliteGraph:
         point = batch.read_checkpoint()
         if point.done:
             return _make_result(point, replayed=True)
+        options = read_given_missing(given)
         with fold_nodes(frame, type, **given) as records:
-            return self._merge_nodes(type, records, batch, point)
+            return self._merge_nodes(type, records, SyncedBatch(batch, point, options))
 
     def merge_edges(
         self,
         frame: DataFrame,
         type: str,
         *,
-        missing: MissingPolicy = "refuse",
+        on_missing_node: MissingNodePolicy = "error",
         batch_id: str | None = None,
         **given: Unpack[EdgeMerge],
     ) -> GraphMergeResult:
@@ -123,8 +130,8 @@ class SqliteGraph:
         Args:
             frame: Source rows.
             type: Type of the edges.
-            missing: Whether to `refuse` the merge, before anything is written, if a node does not exist, or to `skip`
-                such rows.
+            on_missing_node: What happens if a node does not exist: `"error"` refuses the merge before anything is
+                written, `"skip"` skips such rows, `"create"` creates the node.
             batch_id: As for `merge_nodes`.
             **given: As for `ParquetGraph.merge_edges`.
 
@@ -133,66 +140,73 @@ class SqliteGraph:
         1
         """
         store = self._store
-        check_missing(missing)
+        check_missing_node_policy(on_missing_node)
+        options = read_given_missing(given)
         batch = CheckpointedBatch(store, f"edges {type}", batch_id)
         point = batch.read_checkpoint()
         if point.done:
             return _make_result(point, replayed=True)
         with fold_edges(frame, type, **given) as records:
-            edges = EdgeRecords(given["from_node"], given["to_node"], missing, checks=True)
-            return self._merge_edges(type, records, edges, batch, point)
+            edges = EdgeRecords(given["from_node"], given["to_node"], on_missing_node, checks=True)
+            return self._merge_edges(type, records, edges, SyncedBatch(batch, point, options))
 
     def _merge_records(
-        self, kind: Literal["nodes", "edges"], type_: str, records: Records, batch_id: str, edges: EdgeRecords | None
+        self,
+        kind: Literal["nodes", "edges"],
+        type_: str,
+        records: Records,
+        batch_id: str,
+        edges: EdgeRecords | None,
+        options: MissingOptions | None,
     ) -> GraphMergeResult:
         """Merge records that are folded already."""
         batch = CheckpointedBatch(self._store, f"{kind} {type_}", batch_id)
         point = batch.read_checkpoint()
         if point.done:
             return _make_result(point, replayed=True)
-        return (
-            self._merge_nodes(type_, records, batch, point)
-            if edges is None
-            else self._merge_edges(type_, records, edges, batch, point)
-        )
+        synced = SyncedBatch(batch, point, options)
+        if edges is None:
+            return self._merge_nodes(type_, records, synced)
+        return self._merge_edges(type_, records, edges, synced)
 
-    def _merge_nodes(
-        self, type_: str, records: Records, batch: CheckpointedBatch, point: Checkpoint
-    ) -> GraphMergeResult:
+    def _merge_nodes(self, type_: str, records: Records, batch: SyncedBatch) -> GraphMergeResult:
         store, names = self._store, records.match_names
         _ensure_index(store, type_, names)
 
-        def merge(table: pa.Table) -> tuple[int, int, int]:
+        def merge(table: pa.Table, missing: MissingRecords | None) -> tuple[int, int, int, int]:
             rows, columns = _flatten_properties(table)
             work = BulkNodes(store, type_, names, columns["found"], touch=False)
-            return 0, work.run(rows).created, work.changed
+            work.missing_records = missing
+            return 0, work.run(rows).created, work.changed, 0
 
-        return _merge(batch, point, records, merge)
+        return _merge(batch, records, merge, partial(start_missing_records, store, "nodes", type_, ()))
 
-    def _merge_edges(
-        self, type_: str, records: Records, edges: EdgeRecords, batch: CheckpointedBatch, point: Checkpoint
-    ) -> GraphMergeResult:
-        store, names = self._store, records.match_names
+    def _merge_edges(self, type_: str, records: Records, edges: EdgeRecords, batch: SyncedBatch) -> GraphMergeResult:
+        store, names, point = self._store, records.match_names, batch.point
         endpoints = {"from_match": edges.from_node, "to_match": edges.to_node}
-        if edges.checks and edges.missing == "refuse":
+        if edges.checks and edges.on_missing_node == "error":
             for struct, endpoint in endpoints.items():
                 _refuse_missing(store, type_, endpoint.type, struct, _select_endpoints(records, point, struct))
         for endpoint in endpoints.values():
             _ensure_index(store, endpoint.type, tuple(endpoint.match))
 
-        def merge(table: pa.Table) -> tuple[int, int, int]:
+        def merge(table: pa.Table, missing: MissingRecords | None) -> tuple[int, int, int, int]:
             skipped = 0
-            if edges.missing == "skip":
+            if edges.on_missing_node == "skip":
                 table, skipped = _drop_missing(store, table, *(endpoint.type for endpoint in endpoints.values()))
             rows, columns = _flatten_properties(table)
             work = BulkEdges(store, type_, names, columns["found"], touch=False)
             work.set_endpoints(
                 *(Endpoint(endpoint.type, columns[struct]) for struct, endpoint in endpoints.items()),
                 is_undirected=False,
+                on_missing_node=edges.on_missing_node if edges.checks else "error",
             )
-            return skipped, work.run(rows).created, work.changed
+            work.missing_records = missing
+            done = work.run(rows)
+            return skipped, done.created, work.changed, done.nodes_created
 
-        return _merge(batch, point, records, merge)
+        types = (edges.from_node.type, edges.to_node.type)
+        return _merge(batch, records, merge, partial(start_missing_records, store, "edges", type_, types))
 
     def committed(self, kind: Literal["nodes", "edges"], type: str, batch_id: str) -> bool:
         """Tell whether a batch was merged completely.
@@ -212,11 +226,40 @@ class SqliteGraph:
         return self.database._store  # noqa: SLF001 - a graph is one package
 
 
-def _merge(batch: CheckpointedBatch, point: Checkpoint, records: Records, merge: MergeFunction) -> GraphMergeResult:
-    """Merge the records after a checkpoint, in one transaction for each table."""
+@dataclass(frozen=True, slots=True)
+class SyncedBatch:
+    """A batch, the checkpoint to continue from, and what happens to the records that no row matches."""
+
+    batch: CheckpointedBatch
+    point: Checkpoint
+    options: MissingOptions | None
+
+
+def _merge(
+    given: SyncedBatch, records: Records, merge: MergeFunction, start: Callable[[MissingOptions], MissingRecords]
+) -> GraphMergeResult:
+    """Merge the records after a checkpoint, in one transaction for each table, or in one if records may be missing."""
+    if given.options is None:
+        return _make_result(*_merge_tables(given.batch, given.point, records, merge, None))
+    check_scope(records, given.options)
+    with given.batch.store.transaction():
+        missing = start(given.options)
+        # What was committed before this transaction is not known to be matched.
+        done, created = _merge_tables(given.batch, given.point, records, merge, missing)
+        gone = missing.apply()
+    found = _make_result(done, created)
+    return replace(found, missing=len(gone.ids), missing_ids=gone.ids, kept=gone.kept, detached=gone.detached)
+
+
+def _merge_tables(
+    batch: CheckpointedBatch, before: Checkpoint, records: Records, merge: MergeFunction, missing: MissingRecords | None
+) -> tuple[Checkpoint, int]:
+    """Merge the records after a checkpoint; return the last one, and the number of nodes created for edges."""
+    point = before if missing is None else Checkpoint()
+    nodes_created = 0
     for table in records.read_tables(point.last_id):
         with record_span("merge", "SQLite"), batch.store.transaction():
-            skipped, created, changed = merge(table)
+            skipped, created, changed, nodes = merge(table, missing)
             after = Checkpoint(
                 last_id=table.column("id")[-1].as_py(),
                 rows=point.rows + pc.sum(table.column("rows")).as_py(),
@@ -224,13 +267,14 @@ def _merge(batch: CheckpointedBatch, point: Checkpoint, records: Records, merge:
                 changed=point.changed + changed,
                 skipped=point.skipped + skipped,
             )
-            batch.advance(point, after)
-        point = after
+            batch.advance(before, after)
+        nodes_created += nodes
+        before = point = after
     with record_span("merge", "SQLite"), batch.store.transaction():
         # Rows without a key belong to no record.
         after = replace(point, rows=records.rows, skipped=point.skipped + records.skipped, done=True)
-        batch.advance(point, after)
-    return _make_result(after, replayed=False)
+        batch.advance(before, after)
+    return after, nodes_created
 
 
 def _select_endpoints(records: Records, point: Checkpoint, struct: str) -> DataFrame:
@@ -241,7 +285,7 @@ def _select_endpoints(records: Records, point: Checkpoint, struct: str) -> DataF
     return remaining.dropDuplicates([node_id]).select(struct)
 
 
-def _make_result(point: Checkpoint, *, replayed: bool) -> GraphMergeResult:
+def _make_result(point: Checkpoint, nodes_created: int = 0, *, replayed: bool = False) -> GraphMergeResult:
     return GraphMergeResult(
         rows=point.rows,
         created=point.created,
@@ -251,6 +295,7 @@ def _make_result(point: Checkpoint, *, replayed: bool) -> GraphMergeResult:
         files_written=0,
         files_preserved=0,
         replayed=replayed,
+        nodes_created=nodes_created,
     )
 
 
@@ -289,8 +334,8 @@ def _refuse_missing(store: Store, type_: str, node_type: str, struct: str, frame
     if count:
         raise NodeNotFoundError(
             f"{type_} edges {_ENDPOINTS[struct][1]} at {node_type} nodes that do not exist: {pluralize(count, 'key')}, "
-            f"for example {', '.join(map(repr, examples))}. Merge the nodes first, or skip such edges with "
-            "missing='skip'."
+            f"for example {', '.join(map(repr, examples))}. Merge the nodes first, or set on_missing_node to "
+            "'skip' or 'create'."
         )
 
 

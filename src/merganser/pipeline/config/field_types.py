@@ -126,4 +126,10 @@ FRACTION = _Scalar(
     lambda given: isinstance(given, int | float) and not isinstance(given, bool) and 0 <= given <= 1,
     float,
 )
+MISSING = _Scalar(
+    "'keep', 'delete' or a table of properties",
+    lambda given: given in ("keep", "delete") or (isinstance(given, Mapping) and bool(given)),
+)
+SCOPE = _Scalar("a table of properties", lambda given: isinstance(given, Mapping) and bool(given))
+DETACH = _Scalar("true, false or 'keep'", lambda given: isinstance(given, bool) or given == "keep")
 STRINGS, STRING_MAP, PROPERTIES, SETTINGS = _Strings(), _StringMap(), _Properties(), _Settings()

@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from merganser.core.model.options import Options, check_order, list_options, make_request
 from merganser.errors import MerganserError
+from merganser.graph.merging.missing import read_missing_options
 from merganser.graph.sqlite.sql import quote_spark_identifier
 from merganser.pipeline.config import field_types as types
 from merganser.pipeline.config.table import Table, declare_key
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from merganser.core.model.clauses import Clause
     from merganser.core.model.options import Request
     from merganser.core.model.strategy import MergeStrategy
+    from merganser.graph.merging.bulk_edges import MissingNodePolicy
+    from merganser.graph.merging.missing import MissingOptions, MissingPolicy
+    from merganser.graph.sqlite.chosen import DetachPolicy
 
     # Columns by name, or names with a Spark SQL expression each.
     Expressions: TypeAlias = Mapping[str, str] | Sequence[str]
@@ -175,6 +179,16 @@ class Ends(Table):
             raise self.make_error("match", f"it is empty. Name the properties that identify a {self.type}.")
 
 
+def _to_literal(value: Any) -> str:
+    """Write a string, a number or a boolean as Spark SQL."""
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+        return f"'{escaped}'"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"CAST({value!r} AS {'BIGINT' if isinstance(value, int) else 'DOUBLE'})"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GraphTable(Table):
     type: str = declare_key(types.STRING)
@@ -185,9 +199,17 @@ class _GraphTable(Table):
     on_match: Expressions = declare_key(types.PROPERTIES, ())
     order_by: Sequence[str] = declare_key(types.STRINGS, ())
     skip_null_keys: bool = declare_key(types.BOOLEAN, False)  # noqa: FBT003 - the default
+    missing: MissingPolicy = declare_key(types.MISSING, "keep")
+    scope: Mapping[str, Any] | None = declare_key(types.SCOPE, None)
+
+    @property
+    def missing_options(self) -> MissingOptions | None:
+        """What happens to the records that no row matches; None if they are kept."""
+        return read_missing_options(self.missing, self.scope, getattr(self, "detach", False), list(self.match))
 
     def __post_init__(self) -> None:
         Table.__post_init__(self)
+        self._read_missing()
         for name in ("base", "on_create", "on_match"):
             for one in getattr(self, name):
                 if one in self.match:
@@ -196,6 +218,21 @@ class _GraphTable(Table):
         ambiguous = next((one for one, count in counts.items() if count > 1), None)
         if ambiguous is not None:
             raise self.make_error("match", f"two properties {ambiguous!r} differ only in case. Rename one of them.")
+
+    def _read_missing(self) -> None:
+        """Check what happens to missing records, and give new records the properties of the scope."""
+        try:
+            options = self.missing_options
+        except (MerganserError, TypeError) as error:
+            text = str(error)
+            mentioned = [name for name in ("missing", "scope", "detach") if name in text]
+            raise self.make_error(min(mentioned, key=text.index, default="missing"), text) from error
+        known = {*self.match, *self.base, *self.on_create, *self.on_match}
+        added = {name: _to_literal(value) for name, value in (options.scope if options else {}).items()}
+        if added.keys() - known:
+            base = types.to_expressions(self.base)
+            wanted = {name: text for name, text in added.items() if name not in known}
+            object.__setattr__(self, "base", {**base, **wanted})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +244,8 @@ class Node(_GraphTable):
     """
 
     title = "[[graph.node]]"
+
+    detach: DetachPolicy = declare_key(types.DETACH, False)  # noqa: FBT003 - the default
 
     @property
     def unique_name(self) -> str:
@@ -224,15 +263,15 @@ class Edge(_GraphTable):
     """Edges of one type, merged from the rows of a source, between existing nodes.
 
     >>> job, company = Ends(type="Job", match="url"), Ends(type="Company", match={"name": "company"})
-    >>> Edge(type="POSTED_BY", source="postings", from_node=job, to_node=company).missing
-    'refuse'
+    >>> Edge(type="POSTED_BY", source="postings", from_node=job, to_node=company).on_missing_node
+    'error'
     """
 
     title = "[[graph.edge]]"
 
     from_node: Ends = declare_key(types.NestedTables(Ends))
     to_node: Ends = declare_key(types.NestedTables(Ends))
-    missing: Literal["refuse", "skip"] = declare_key(types.choice(("refuse", "skip")), "refuse")
+    on_missing_node: MissingNodePolicy = declare_key(types.choice(("error", "skip", "create")), "error")
 
     @property
     def unique_name(self) -> str:

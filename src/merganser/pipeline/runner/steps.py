@@ -271,11 +271,11 @@ class GraphStep(Step):
         table, edges = self.table, None
         if isinstance(table, Edge):
             start, end = (Endpoint(one.type, to_expressions(one.match)) for one in (table.from_node, table.to_node))
-            edges = EdgeRecords(start, end, table.missing, checks=not self.are_nodes_merged)
+            edges = EdgeRecords(start, end, table.on_missing_node, checks=not self.are_nodes_merged)
         with translate_run_errors(table, f"the merge into {self.target}"):
             records = rows.find_records(table)
             result = self.open_graph()._merge_records(  # noqa: SLF001 - one fold serves both graphs
-                self.kind, table.type, records, self.make_batch_id(run_id), edges
+                self.kind, table.type, records, self.make_batch_id(run_id), edges, table.missing_options
             )
         self.check_rows(result.rows, source)
         return self.make_outcome(
