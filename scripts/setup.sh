@@ -5,7 +5,7 @@
 #     PYTHON=python3.12 scripts/setup.sh    uses that Python
 #     scripts/setup.sh --uv                 only finds or installs uv, and prints its path
 #     scripts/setup.sh --browser            adds the packages of the browser tests, not the browser
-#     scripts/setup.sh --oldest             creates .venv-oldest instead, with the oldest supported DuckDB
+#     scripts/setup.sh --oldest             creates .venv-oldest instead, with the oldest supported version of each package
 set -eu
 
 . "$(dirname "$0")/packages.sh"
@@ -123,7 +123,7 @@ make_environment() {
 }
 
 if [ "${1:-}" = --oldest ]; then
-    make_environment .venv-oldest requirements/dev.txt requirements/oldest.txt
+    make_environment .venv-oldest requirements/oldest.txt
 elif [ "${1:-}" = --browser ]; then
     make_environment .venv requirements/dev.txt requirements/browser.txt
 else

@@ -305,7 +305,10 @@ def test_clauses_that_would_fail_on_a_new_key_do_not_fail_on_a_known_one(io: Dat
 def test_clauses_that_fail_on_a_new_key_change_nothing(io: DatasetIO, lake: str) -> None:
     source = {"id": [8, 8, 9, 9], "qty": [1, 1, -50, 1], "seq": [6, 7, 6, 7]}
     merge = begin(io, lake, source).when_matched_update({"qty": "CAST(sqrt(t.qty + s.qty) AS BIGINT)"})
-    with assert_unchanged(f"{lake}/t"), pytest.raises(ColumnValueError, match=r"cannot be evaluated: .* out of range"):
+    with (
+        assert_unchanged(f"{lake}/t"),
+        pytest.raises(ColumnValueError, match=r"evaluated: .*(?i:out of range)"),
+    ):
         merge.when_not_matched_insert({"id": "s.id", "qty": "s.qty", "seq": "s.seq"}).execute()
 
 

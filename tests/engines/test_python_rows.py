@@ -141,6 +141,14 @@ def test_nan_stays_nan_in_a_column_of_floats(io: AnyDatasetIO, lake: str) -> Non
     assert np.isnan(read_rows(io, f"{lake}/t")[0]["v"])
 
 
+# S3, C7
+def test_a_polars_query_that_fails_changes_nothing(io: AnyDatasetIO, lake: str) -> None:
+    io.write_dataset(TABLE, f"{lake}/t")
+    query = pl.LazyFrame({"id": ["1", "2", "x"], "v": ["a", "b", "c"]}).with_columns(pl.col("id").cast(pl.Int64))
+    with assert_unchanged(f"{lake}/t"), pytest.raises(pl.exceptions.InvalidOperationError, match="x"):
+        io.merge(query, f"{lake}/t", "full_merge", "id")
+
+
 # W5
 def test_a_polars_query_is_streamed(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from merganser import DuckDBDatasetIO  # noqa: PLC0415  the engine that streams

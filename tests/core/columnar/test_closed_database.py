@@ -33,7 +33,7 @@ def test_it_opens_where_the_working_directory_was_removed(tmp_path: Path) -> Non
     code = (
         "import os; os.rmdir(os.getcwd())\n"
         "from merganser.core.columnar.closed_database import connect_closed\n"
-        "print(connect_closed(threads=1).sql('SELECT 1 + 1').fetchall())\n"
+        "with connect_closed(threads=1) as database: print(database.sql('SELECT 1 + 1').fetchall())\n"
         "try: os.getcwd()\n"
         "except FileNotFoundError: print('still there')\n"
     )

@@ -159,8 +159,9 @@ def changed(table: pa.Table) -> pa.Table:
 
 
 def by_every_reader(path: str) -> list[object]:
-    relation = duckdb.connect().sql("from read_parquet(?)", params=[path])
-    return [pq.read_table(path), relation.to_arrow_table(), pl.read_parquet(path).to_arrow()]
+    with duckdb.connect() as connection:
+        by_duckdb = connection.sql("from read_parquet(?)", params=[path]).to_arrow_table()
+    return [pq.read_table(path), by_duckdb, pl.read_parquet(path).to_arrow()]
 
 
 def footer_of(path: str) -> thrift.Struct:

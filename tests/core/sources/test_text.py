@@ -211,8 +211,9 @@ CELLS = 'id,text,number,flag,day\n1,,,,\n2,"",5,true,2025-01-06\n3,NA,-7,false,2
 def test_duckdb_reads_the_same_values_from_csv(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text(CELLS)
     options = "allow_quoted_nulls = false, types = {'number': 'BIGINT', 'flag': 'BOOLEAN', 'day': 'DATE'}"
-    rows = duckdb.connect().sql(f"FROM read_csv('{tmp_path}/rows.csv', {options})")
-    assert from_csv(CELLS).to_pylist() == rows.to_arrow_table().to_pylist()
+    with duckdb.connect() as connection:
+        rows = connection.sql(f"FROM read_csv('{tmp_path}/rows.csv', {options})").to_arrow_table()
+    assert from_csv(CELLS).to_pylist() == rows.to_pylist()
     assert from_csv(CELLS).schema.types == [pa.int64(), pa.string(), pa.int64(), pa.bool_(), pa.date32()]
 
 

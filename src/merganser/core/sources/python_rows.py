@@ -12,6 +12,7 @@ import pyarrow as pa
 from merganser.core.sources.python_values import check_values
 from merganser.errors import ColumnTypeError, ColumnValueError, InvalidArgumentError, SchemaMismatchError
 
+_FIRST_POLARS_WITH_ERRORS_IN_BATCHES = (1, 37)
 Types = Mapping[str, pa.DataType]
 _ACCEPTED = (
     "Give an Arrow table or reader, a pandas or Polars frame, a DuckDB relation, a list of dicts, a dict of columns, "
@@ -48,7 +49,9 @@ def _stream_lazy_frame(frame: Any) -> pa.RecordBatchReader:
     import polars as pl  # noqa: PLC0415  the caller has it
 
     schema = pl.DataFrame(schema=frame.collect_schema()).to_arrow().schema
-    parts = frame.collect_batches() if hasattr(frame, "collect_batches") else [frame.collect(engine="streaming")]
+    # Before, the batches of a query that fails simply end.
+    streams = tuple(map(int, pl.__version__.split(".")[:2])) >= _FIRST_POLARS_WITH_ERRORS_IN_BATCHES
+    parts = frame.collect_batches() if streams else [frame.collect(engine="streaming")]
     batches = chain.from_iterable(part.to_arrow().cast(schema).to_batches() for part in parts)
     return pa.RecordBatchReader.from_batches(schema, batches)
 
