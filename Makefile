@@ -23,12 +23,14 @@ CLAUSE_PROPERTIES := tests/engines/test_clause_property.py tests/engines/test_ap
 ON_OLDEST_DUCKDB := changes clauses
 ON_OLDEST_SPARK := keys strategies
 PAGES_ON_OLDEST := README.md quickstart.md
+# The oldest PySpark does.
+LEAVES_SOCKETS := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 PYTEST_OLDEST = .venv-oldest/bin/python -m pytest -n $(JOBS) --dist loadgroup
 TEST_OLDEST = for tests in \
 	'--quick tests/core tests/engines tests/spec' \
 	'--engine duckdb $(ON_OLDEST_DUCKDB:%=tests/engines/test_%.py)'; do \
 	$(PYTEST_OLDEST) -m "not slow and not spark" $$tests $(ARGS) || [ $$? -eq 5 ] || exit 1; done; \
-	$(PYTEST_OLDEST) --quick --engine spark $(ON_OLDEST_SPARK:%=tests/engines/test_%.py) \
+	$(PYTEST_OLDEST) $(LEAVES_SOCKETS) --quick --engine spark $(ON_OLDEST_SPARK:%=tests/engines/test_%.py) \
 	$(PAGES_ON_OLDEST:%='tests/test_docs.py::test_a_page_runs_from_top_to_bottom[%]') $(ARGS) || [ $$? -eq 5 ]
 COMPILE = uv=$$(PYTHON="$(PYTHON)" sh scripts/setup.sh --uv) && "$$uv" pip compile --quiet --upgrade --universal \
 	--python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock"
@@ -99,10 +101,11 @@ bench: $(STAMP) ## measure merges by merganser and by its peers: make bench ARGS
 	@$(WITH_JAVA) $(PY) -m benchmarks.run $(ARGS)
 	@$(WITH_JAVA) [ -n "$(ARGS)" ] || [ -z "$$java_home" ] || $(PY) -m benchmarks.spark
 
-lock: ## pin the newest allowed requirements, with hashes
+lock: ## pin the newest allowed requirements, and the oldest, with hashes
 	$(COMPILE) requirements/tools.in --output-file requirements/tools.txt
 	$(COMPILE) --resolution lowest-direct pyproject.toml --group test $(OLDEST_EXTRAS) --output-file requirements/oldest.txt
 	$(COMPILE) pyproject.toml --group dev $(LOCKED_EXTRAS) --output-file requirements/dev.txt
+	$(PY) scripts/tested_versions.py
 	$(COMPILE) --group browser --constraint requirements/dev.txt --output-file requirements/browser.txt
 	for peer in $(PEERS); do $(COMPILE) benchmarks/peers/$$peer.in --output-file benchmarks/peers/$$peer.txt || exit 1; done
 	$(subst 3.11,3.12,$(COMPILE)) benchmarks/peers/fsspeckit.in --output-file benchmarks/peers/fsspeckit.txt

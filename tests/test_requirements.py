@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import tomllib
 from pathlib import Path
 
@@ -26,6 +27,13 @@ def list_requirements() -> list[Requirement]:
     texts = [*PROJECT["dependencies"], *TOML["dependency-groups"]["test"]]
     texts += [text for extra in EXTRAS for text in PROJECT["optional-dependencies"][extra]]
     return [Requirement(text) for text in texts]
+
+
+def test_the_table_of_tested_versions_is_that_of_the_environments() -> None:
+    page = ROOT / "docs" / "engines.md"
+    replace_rows = runpy.run_path(str(ROOT / "scripts" / "tested_versions.py"))["replace_rows"]
+    assert page.read_text("utf-8") == replace_rows(page.read_text("utf-8"))
+    assert f"| PyArrow | {read_pins('oldest')['pyarrow']} | {read_pins('dev')['pyarrow']} |" in page.read_text("utf-8")
 
 
 @pytest.mark.parametrize("requirement", list_requirements(), ids=str)

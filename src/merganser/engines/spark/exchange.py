@@ -20,6 +20,7 @@ import pyarrow as pa
 from merganser.core.columnar.spool import spool
 from merganser.core.columnar.take import align_chunks, empty_table, split_batches, take
 from merganser.engines.spark.columns import KIND, NUMBER, PACKET, PLACE
+from merganser.engines.spark.partitioning import repartition_by_number
 from merganser.engines.spark.types import to_spark_schema
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def _decode_input(packet: pa.BinaryScalar) -> Any:
 
 def exchange(packets: Sequence[DataFrame], count: int, *, in_order: bool = False) -> DataFrame:
     """Bring packets to `count` tasks, by number; those of a task are in the order of their places if that matters."""
-    sent = reduce(lambda some, more: some.unionAll(more), packets).repartitionById(count, NUMBER)
+    sent = repartition_by_number(reduce(lambda some, more: some.unionAll(more), packets), count)
     return sent.sortWithinPartitions(PLACE) if in_order else sent
 
 

@@ -23,6 +23,7 @@ from pyspark.errors import PySparkException
 from merganser.engines.spark import error_transport
 from merganser.engines.spark.columns import ERROR, NUMBER, RESULT
 from merganser.engines.spark.exchange import decode_inputs, encode_inputs
+from merganser.engines.spark.partitioning import repartition_by_number
 from merganser.engines.spark.types import to_spark_schema
 from merganser.errors import DatasetMergeError, MerganserError, OutOfMemoryError, StagingError
 from merganser.timeline import record_span
@@ -75,7 +76,7 @@ def make_task_frame(spark: SparkSession, task_inputs: Sequence[Any]) -> DataFram
     """Make a DataFrame of numbered task inputs, as packets, one partition each."""
     frame = create_small_frame(spark, encode_inputs((number, 0, one) for number, one in enumerate(task_inputs)))
     # Spark distributes so few rows over its cores by itself, without a shuffle.
-    return frame if len(task_inputs) <= _MAX_UNSHUFFLED_TASKS else frame.repartitionById(len(task_inputs), NUMBER)
+    return frame if len(task_inputs) <= _MAX_UNSHUFFLED_TASKS else repartition_by_number(frame, len(task_inputs))
 
 
 def create_small_frame(spark: SparkSession, table: pa.Table) -> DataFrame:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from inspect import signature
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -20,6 +21,8 @@ _NATIVE_TYPES = (
     *(pa.float32(), pa.float64(), pa.date32(), pa.duration("us")),
 )
 _MAX_PRECISION = 38
+# Before 4.2, instants are always UTC.
+_IN_UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_type).parameters else {}
 
 
 def to_arrow_schema(frame: DataFrame) -> pa.Schema:
@@ -27,7 +30,7 @@ def to_arrow_schema(frame: DataFrame) -> pa.Schema:
     fields = []
     for field in frame.schema.fields:
         try:
-            data_type = to_arrow_type(field.dataType, timezone="UTC")
+            data_type = to_arrow_type(field.dataType, **_IN_UTC)
         except PySparkException as error:
             raise UnsupportedTypeError(
                 f"Column {field.name!r} has type {field.dataType.simpleString()}, which has no Arrow equivalent. Cast "
