@@ -29,6 +29,7 @@ from merganser.core.dataset.snapshot import check_listing
 from merganser.core.merge.attempt import Stager
 from merganser.core.rows.key_scan import OpenFile
 from merganser.core.rows.table_source import TableMatches
+from merganser.core.storage import check_platform
 from merganser.core.storage.lease import Lease
 from merganser.core.storage.local import LocalStore
 from merganser.core.storage.lock import hold_lock
@@ -150,6 +151,10 @@ def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "")
     check_java()
+
+
+def windows(_: pytest.MonkeyPatch) -> None:
+    check_platform("win32")
 
 
 def other_executors(_: pytest.MonkeyPatch) -> None:
@@ -736,7 +741,7 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
         no_supported_query,
     ],
     "SqlError": [no_merge],
-    "MissingExtraError": [no_package, no_filesystem, no_java, other_executors],
+    "MissingExtraError": [no_package, no_filesystem, no_java, other_executors, windows],
     "KeyColumnError": [no_key_column, null_key, no_file_has_the_key],
     "DuplicateKeyError": [
         repeated_key,

@@ -74,7 +74,7 @@ class SqlError(InvalidArgumentError):
 
 
 class MissingExtraError(MerganserError, ImportError):
-    """A required package is not installed."""
+    """A required package is not installed, or the system is not supported."""
 
 
 class PipelineError(MerganserError):

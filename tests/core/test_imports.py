@@ -263,6 +263,13 @@ def test_every_error_is_importable_from_merganser() -> None:
         assert getattr(merganser, name) is getattr(errors, name)
 
 
+def test_windows_is_refused_in_one_sentence_when_a_dataset_is_first_used() -> None:
+    code = "import fsspec, numpy, pyarrow.dataset, sys\nsys.platform = 'win32'\nimport merganser\nmerganser.merge"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "MissingExtraError: merganser does not run on Windows, " in done.stderr.splitlines()[-1]
+
+
 NO_PYSPARK = {
     "not installed": "sys.modules['pyspark'] = None",
     "refused": """
