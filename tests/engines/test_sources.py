@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import fsspec
+import narwhals as nw
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -66,6 +67,9 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "pandas with Arrow types": lambda: TABLE.to_pandas(types_mapper=pd.ArrowDtype),
     "Polars": lambda: pl.from_arrow(TABLE),
     "Polars query": lambda: pl.from_arrow(TABLE).lazy(),  # type: ignore[union-attr]
+    "narwhals frame": lambda: nw.from_native(pl.from_arrow(TABLE)),
+    "narwhals frame of pandas": lambda: nw.from_native(TABLE.to_pandas()),
+    "DuckDB query": lambda: CONNECTION.sql("SELECT id, v FROM (VALUES (2, 'B'), (3, 'c')) rows(id, v) ORDER BY id"),
     "DuckDB relation": lambda: CONNECTION.from_arrow(TABLE),
     "list of dicts": TABLE.to_pylist,
     "dict of columns": TABLE.to_pydict,
