@@ -81,7 +81,7 @@ def _find_data_files(location: Location, *, refuse_nested: bool) -> tuple[list[F
 
 def _find_files(location: Location, *, refuse_nested: bool) -> tuple[list[FileInfo], list[str], list[str]]:
     """Find data files, other visible files and summary files; tables of other formats, nested datasets are refused."""
-    if not _exists(location):
+    if not location.store.lists_flat and not _exists(location):
         return [], [], []
     found: list[FileInfo] = []
     others: list[str] = []
@@ -96,7 +96,10 @@ def _find_files(location: Location, *, refuse_nested: bool) -> tuple[list[FileIn
 
     for info in location.store.walk(location.root, enter):
         name = info.rel.rpartition("/")[2]
-        if name.endswith(SUFFIX) and _is_visible(name):
+        if not name:
+            # The listing of an object is the object itself, which is refused.
+            _exists(location)
+        elif name.endswith(SUFFIX) and _is_visible(name):
             found.append(info)
         elif name in (FOOTER_SUMMARY, SCHEMA_SUMMARY):
             summaries.append(info.rel)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import fsspec
 
 # Filesystems whose `find` is one flat listing that raises its errors.
+S3_PROTOCOLS = {"s3", "s3a"}
 FLAT_LISTING_PROTOCOLS = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"}
 
 # Packages of filesystems that pass exclusive creation on to the store; others ignore it, or look before they write.
@@ -44,6 +45,12 @@ class RemoteStore(Store):
 
     def __init__(self, filesystem: fsspec.AbstractFileSystem) -> None:
         self.filesystem = filesystem
+        self.lists_flat = bool(FLAT_LISTING_PROTOCOLS & self._protocols)
+
+    @property
+    def _protocols(self) -> set[str]:
+        protocol = self.filesystem.protocol
+        return {protocol} if isinstance(protocol, str) else set(protocol)
 
     def walk(self, folder: str, enter: Callable[[str], bool]) -> Iterator[FileInfo]:
         self.filesystem.invalidate_cache(folder)
@@ -65,8 +72,7 @@ class RemoteStore(Store):
 
     def _list_files(self, folder: str, enter: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
         """List files below a folder in one request where the filesystem can, else folder by folder."""
-        protocol = self.filesystem.protocol
-        if FLAT_LISTING_PROTOCOLS & set([protocol] if isinstance(protocol, str) else protocol):
+        if self.lists_flat:
             yield from self.filesystem.find(folder, detail=True).values()
             return
         # fsspec's own walk skips folders that it cannot list, which would lose their rows.
@@ -198,7 +204,9 @@ class RemoteStore(Store):
         )
 
     def make_folder(self, path: str) -> None:
-        self.filesystem.makedirs(path, exist_ok=True)
+        # S3 has no folders; s3fs would ask for the bucket.
+        if not S3_PROTOCOLS & self._protocols:
+            self.filesystem.makedirs(path, exist_ok=True)
 
     def flush(self, paths: Iterable[str]) -> None:
         """Do nothing: an object is durable once its write returns."""
@@ -211,7 +219,7 @@ class RemoteStore(Store):
         return isinstance(other, RemoteStore) and bool(self.filesystem == other.filesystem)
 
     def duplicate(self, path: str, copy: str) -> None:
-        self.filesystem.makedirs(copy.rsplit("/", 1)[0], exist_ok=True)
+        self.make_folder(copy.rsplit("/", 1)[0])
         self.filesystem.cp_file(path, copy)
 
     def remove(self, path: str) -> None:
@@ -232,7 +240,9 @@ class RemoteStore(Store):
     def read_small(self, path: str) -> bytes | None:
         self.filesystem.invalidate_cache(path)
         with contextlib.suppress(FileNotFoundError):
-            return cast("bytes", self.filesystem.cat_file(path))
+            # With more, s3fs would first ask for the size.
+            options = {"max_concurrency": 1} if S3_PROTOCOLS & self._protocols else {}
+            return cast("bytes", self.filesystem.cat_file(path, **options))
         return None
 
     def to_arrow_filesystem(self) -> pafs.FileSystem:

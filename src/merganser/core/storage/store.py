@@ -42,6 +42,8 @@ class Store(Protocol):
     """The operations of a storage; each succeeds or raises OSError."""
 
     is_local: bool
+    # One listing shows all files below a folder, and none if the folder does not exist.
+    lists_flat: bool = False
 
     def walk(self, folder: str, enter: Callable[[str], bool]) -> Iterator[FileInfo]:
         """Yield every file below a folder, without entering folders whose relative path `enter` refuses."""

@@ -150,7 +150,8 @@ class RemoteQueue:
 
     def is_empty(self) -> bool:
         with suppress(OSError):
-            return not self._list_numbers()
+            # To list a folder that does not exist, some clients send two requests.
+            return QUEUE not in self._store.list_names(self._folder.rpartition("/")[0]) or not self._list_numbers()
         return True
 
     def enter(self) -> None:
