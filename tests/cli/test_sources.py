@@ -204,7 +204,7 @@ def test_a_source_that_cannot_be_opened_says_what_to_do(tmp_path: Path, cli: Cal
     (tmp_path / "folder").mkdir()
     for text, told in (
         (str(tmp_path / "folder"), "holds no Parquet file. Check the path"),
-        ("s3://bucket/rows.csv", "Install s3fs"),
+        ("s3://bucket/rows.csv", "give credentials as storage options"),
         ("nowhere://rows.csv", "Give a path, or a URL that fsspec supports"),
     ):
         for options in ([], ["--storage-option", "key=1"]):

@@ -20,6 +20,7 @@ from merganser.core.parquet.footer import load_footer
 from merganser.core.sources.formats import READERS
 from merganser.core.sources.read_options import DEFAULTS, ReadOptions
 from merganser.core.storage.location import locate
+from merganser.core.storage.store import CLIENT_ERRORS
 from merganser.errors import (
     ColumnTypeError,
     ColumnValueError,
@@ -152,7 +153,8 @@ def find_files(source: FileSource) -> SourceFiles | Location:
     path = source.path
     location = locate(path, source.filesystem)
     filesystem = None if location.store.is_local else cast("RemoteStore", location.store).filesystem
-    path_type = location.store.get_path_type(location.root)
+    with _explain_access(path):
+        path_type = location.store.get_path_type(location.root)
     if path_type == "directory":
         check_untyped(source.options, path)
         return location
@@ -204,6 +206,20 @@ def _cast_table(schema: pa.Schema, table: pa.Table) -> pa.Table:
         raise ColumnValueError(
             f"A value of one source file does not fit the type that all of them have in common: {error}. Give them one "
             "schema (column_types, if they are text), or pass them one by one."
+        ) from error
+
+
+@contextmanager
+def _explain_access(path: str) -> Iterator[None]:
+    """Name the source in errors of a store's client, such as missing credentials, which have no class in common."""
+    try:
+        yield
+    except OSError:
+        raise
+    except CLIENT_ERRORS as error:
+        raise UnreadableFileError(
+            f"Cannot open the source {path}: {error}. Check the URL, and give credentials as storage options or in the "
+            "environment."
         ) from error
 
 
