@@ -154,6 +154,17 @@ def build(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind)
 
 
+def to_new_type(kind: pa.DataType) -> pa.DataType:
+    """The type of a column in a new dataset, which has no views."""
+    views = {
+        pa.string_view(): pa.string(),
+        pa.binary_view(): pa.binary(),
+        pa.list_(pa.string_view()): pa.list_(pa.string()),
+        pa.list_(pa.string_view(), 2): pa.list_(pa.string(), 2),
+    }
+    return views.get(kind, to_stored_type(kind))
+
+
 def to_stored_type(kind: pa.DataType) -> pa.DataType:
     """The type that Parquet gives back: it has no seconds, and its dates are days."""
     if kind == pa.date64():

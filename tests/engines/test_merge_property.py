@@ -30,7 +30,7 @@ from tests.support import (
     to_plain_rows,
     to_plain_values,
 )
-from tests.values import FLOATS, NESTED, PLAIN, build, cells, is_carried_by_spark, to_stored_type
+from tests.values import FLOATS, NESTED, PLAIN, build, cells, is_carried_by_spark, to_new_type, to_stored_type
 
 from merganser.core.dataset.snapshot import make_record
 from merganser.core.storage.location import locate
@@ -507,7 +507,8 @@ def read_file(path: str) -> pa.Table:
 
 def file_schema(case: Case) -> pa.Schema:
     """The schema that every file must have, but for copies of partition columns."""
-    return pa.schema([one.with_type(to_stored_type(one.type)) for one in case.columns], case.columns.metadata)
+    make = to_stored_type if case.files else to_new_type
+    return pa.schema([one.with_type(make(one.type)) for one in case.columns], case.columns.metadata)
 
 
 def _folder_value(case: Case, depth: int, folder: str, partition: pa.Field) -> Any:
