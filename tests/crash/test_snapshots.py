@@ -25,6 +25,7 @@ import merganser
 from merganser.core import IncrementalFileManager
 from merganser.core.commit import publish, snapshots
 from merganser.core.commit.snapshots import keep_snapshot
+from merganser.core.storage import local
 from merganser.core.storage.local import LocalStore
 from merganser.core.storage.location import locate
 from merganser.errors import ConcurrentWriteError, LockTimeoutError, StagingError
@@ -255,6 +256,29 @@ def test_a_commit_at_any_point_of_a_snapshot_is_in_it_or_not(
     assert seen == {"first", "second"}
 
 
+# V2, V3
+@pytest.mark.parametrize("at", range(1, 7))
+def test_a_file_that_vanishes_while_files_are_listed_is_no_error(
+    path: str, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, calls = local._format_identity, list[int]()
+
+    def format_identity(status: os.stat_result) -> str:
+        calls.append(at)
+        if len(calls) == at:
+            merganser.compact(path)
+        return original(status)
+
+    monkeypatch.setattr(local, "_format_identity", format_identity)
+    with merganser.snapshot(path) as folder:
+        assert read_values(folder) == {"first"}
+    merge(path, "second")
+    calls.clear()
+    found = merganser.PyArrowDatasetIO().read(path)
+    assert len(list_snapshots(path)) == 1
+    assert sorted(found.to_table()["id"].to_pylist()) == IDS
+
+
 # V2
 def test_a_snapshot_beside_dense_commits_is_made_between_two(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     original, number, done = snapshots._try_to_fill, itertools.count(), list[bool]()
@@ -281,9 +305,9 @@ def test_a_snapshot_beside_dense_commits_is_made_between_two(path: str, monkeypa
 def test_a_program_that_waits_for_no_lock_is_named(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     original, number = snapshots._fill_folder, itertools.count()
 
-    def fill(*arguments: Any) -> bool:
+    def fill(*arguments: Any) -> None:
         put(f"{path}/f{next(number)}.parquet", source([0], "other"))
-        return original(*arguments)
+        original(*arguments)
 
     monkeypatch.setattr(snapshots, "_fill_folder", fill)
     with pytest.raises(ConcurrentWriteError, match="another program, which does not wait for locks"):

@@ -257,6 +257,14 @@ def _fill(plan: _Plan, made: Location) -> None:
 
 def _try_to_fill(plan: _Plan, made: Location) -> bool:
     """Fill the folder of a snapshot; returns whether it holds one state."""
+    try:
+        return _fill_once(plan, made)
+    except FileNotFoundError:
+        # A file or folder vanished between two steps, of the listing for example.
+        return False
+
+
+def _fill_once(plan: _Plan, made: Location) -> bool:
     location, store, control = plan.location, plan.location.store, plan.control
     # A commit writes its journal first and its record last. So this order shows it, whenever it began or ended.
     newest = find_newest_id(store, control)
@@ -273,32 +281,28 @@ def _try_to_fill(plan: _Plan, made: Location) -> bool:
         state = go_back(location, control, present, plan.as_of)
         if not state.paths:
             raise make_no_files_error(location)
-        is_filled = _fill_folder(plan, plan.choose(present, state) if plan.choose else state, made)
+        _fill_folder(plan, plan.choose(present, state) if plan.choose else state, made)
     except NotRetainedError:
         if find_newest_id(store, control) == newest:
             raise
         return False
-    if not is_filled or has_pending_commit(location) or find_newest_id(store, control) != newest:
+    if has_pending_commit(location) or find_newest_id(store, control) != newest:
         return False
     return not compare_files(files, list_files(location))
 
 
-def _fill_folder(plan: _Plan, state: State, made: Location) -> bool:
-    """Link or copy the files of a state; returns False if one vanished meanwhile."""
+def _fill_folder(plan: _Plan, state: State, made: Location) -> None:
+    """Link or copy the files of a state."""
     for folder in sorted({made.root, *(f"{made.root}/{rel}".rpartition("/")[0] for rel in state.paths)}):
         made.store.make_folder(folder)
     copy = _choose_copy(plan, made)
     steps = [(path, f"{made.root}/{rel}") for rel, path in state.paths.items()]
-    try:
-        if plan.location.store.is_local:
-            for path, link in steps:
-                copy(path, link)
-        else:
-            map_in_threads(lambda step: copy(*step), steps)
-    except FileNotFoundError:
-        return False
+    if plan.location.store.is_local:
+        for path, link in steps:
+            copy(path, link)
+    else:
+        map_in_threads(lambda step: copy(*step), steps)
     _fill_control(plan, state, made)
-    return True
 
 
 def _choose_copy(plan: _Plan, made: Location) -> Callable[[str, str], None]:
