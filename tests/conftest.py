@@ -67,7 +67,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 # take a hundred times longer than those of other engines.
 ONE_CASE = {"duckdb-union", "spark", "spark-broadcast", "spark-shuffle"}
 SPARK = {"spark", "spark-broadcast", "spark-shuffle"}
-# These run only if selected by name. A large source on Spark has separate tests. DuckDB without MERGE runs every case
+# These run only if selected by name. A large source on Spark has separate tests. DuckDB without MERGE runs
 # on the oldest DuckDB, and is compared with the other engines in test_same_answer. The default runs one of two engines,
 # as test_engine_choice shows.
 BY_NAME = {"auto", "duckdb-union", "spark-broadcast", "spark-shuffle"}
