@@ -73,7 +73,7 @@ class Work(RuleBasedStateMachine):
         self.oracle = Oracle()
         self.open: list[tuple[AbstractContextManager[None], Oracle]] = []
         self.times: dict[int, tuple[int, int]] = {}
-        self.batch = mock.patch.object(lookup, "BATCH", 2)
+        self.batch = mock.patch.multiple(lookup, BATCH=2, COLUMN_ROWS=1)
         self.batch.start()
 
     def teardown(self) -> None:
@@ -281,11 +281,16 @@ def test_any_name_and_value_can_be_queried(name: str, found: list[Any], indexed:
         assert [to_comparable(old[name]) for old in list_nodes(db)] == seen
 
 
+def small_batches(size: int) -> AbstractContextManager[object]:
+    """Merge few rows at once, by column where their values allow it."""
+    return mock.patch.multiple(lookup, BATCH=size, COLUMN_ROWS=2)
+
+
 @settings(max_examples=100)
 @given(found=st.lists(anything, max_size=8), size=st.integers(1, 4), unique=st.booleans())
 def test_a_bulk_merge_equals_merging_row_by_row(found: list[Any], size: int, unique: bool) -> None:
     """G5, G13."""
-    with GraphDatabase(":memory:") as one, GraphDatabase(":memory:") as many, mock.patch.object(lookup, "BATCH", size):
+    with GraphDatabase(":memory:") as one, GraphDatabase(":memory:") as many, small_batches(size):
         for db in (one, many):
             db.create_property_index("TableT", "k", unique=unique)
         created = [one.merge_node("T", {"k": key}, {"n": n}, on_match={"n": n}).created for n, key in enumerate(found)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -12,10 +13,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.graph.graph_oracle import assert_unchanged, dump
+from tests.graph.graph_oracle import assert_unchanged, dump, read_graph
 
 from merganser.core.columnar.take import to_array
-from merganser.errors import MerganserError
+from merganser.errors import MerganserError, MergeConflictError
 from merganser.graph import BulkResult, Endpoint, GraphDatabase
 from merganser.graph.merging import bulk, bulk_edges
 from merganser.graph.sqlite import lookup, write
@@ -282,3 +283,46 @@ def test_a_string_that_is_not_utf8_is_refused(db: GraphDatabase) -> None:
     table = pa.table({"k": [1], "v": broken})
     with assert_unchanged(db), pytest.raises(ValueError, match="'v' has a value that cannot be stored"):
         db.bulk_merge_nodes("N", table, match_on="k")
+
+
+def test_nodes_that_change_between_batches_are_looked_up_again(db: GraphDatabase) -> None:
+    """G13. The rows come from a generator that writes to the graph itself."""
+    db.create_property_index("N", "k")
+    old = [db.create_node("N", {"k": key}).id for key in ("a", "b")]
+
+    def rows() -> Iterator[dict[str, str]]:
+        for number in range(4):
+            if number == 2:
+                db.delete_node(old[0])
+                db.create_node("N", {"k": "a"})
+            yield {"from": "a", "to": "b"}
+
+    ends = Endpoint("N", {"k": "from"}), Endpoint("N", {"k": "to"})
+    with mock.patch.multiple(lookup, BATCH=2, COLUMN_ROWS=1):
+        done = db.bulk_merge_edges("E", rows(), from_node=ends[0], to_node=ends[1])
+    assert (done.created, done.matched) == (2, 2)
+    assert [edge[1:3] for edge in read_graph(db).edges.values()] == [(3, 2)]
+
+
+def test_two_nodes_of_one_key_do_not_stand_for_a_missing_one(db: GraphDatabase) -> None:
+    """G3, G13."""
+    db.create_property_index("N", "k")
+    for _ in range(2):
+        db.create_node("N", {"k": "a"})
+    end = Endpoint("N", {"k": "k"})
+    with pytest.raises(MergeConflictError, match="row 0"):
+        db.bulk_merge_edges("E", pa.table({"k": ["a", "z"]}), from_node=end, to_node=end)
+
+
+@pytest.mark.parametrize("form", [list, pa.Table.from_pylist], ids=["dicts", "table"])
+def test_a_repeat_writes_few_pages(file: str, form: Any) -> None:
+    """G8, G13. Properties and their index are not written if nothing changes, whatever sets `updated_at`."""
+    rows = [{"k": f"{number * 7919 % 5000:05}", "title": f"Engineer {number}", "seen": 1} for number in range(5000)]
+    with GraphDatabase(file) as db:
+        db.create_property_index("N", "k", unique=True)
+        for pages in (0.2, 0.1):
+            db.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            db.bulk_merge_nodes("N", form(rows), match_on="k", on_match=["title", "seen"])
+            assert 0 < os.path.getsize(f"{file}-wal") / 4120 / len(rows) < pages
+        moments = {node.updated_at > node.created_at for node in db.nodes("N")}
+    assert moments == {True}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from tests.graph.graph_oracle import Oracle, assert_unchanged, list_nodes, read_
 
 from merganser.errors import GraphError, GraphSchemaError, InvalidArgumentError, UniqueConstraintError
 from merganser.graph import Endpoint, GraphDatabase, GraphSchema, NodeType
+from merganser.graph.sqlite import lookup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -403,7 +405,7 @@ def comparable(graph: Oracle) -> list[Any]:
 @given(history=st.lists(steps, max_size=8), index=st.booleans(), table=st.booleans())
 def test_any_history_of_syncs_agrees_with_a_model_of_dicts(history: list[Row], index: bool, table: bool) -> None:
     model = Oracle()
-    with GraphDatabase(":memory:") as db:
+    with GraphDatabase(":memory:") as db, mock.patch.multiple(lookup, BATCH=3, COLUMN_ROWS=2):
         if index:
             db.create_property_index("N", "k", unique=True)
         for step in history:

@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import pyarrow as pa
-
 from merganser.errors import InvalidArgumentError
 from merganser.graph.merging import merge
-from merganser.graph.merging.bulk_columns import can_merge_columns, merge_columns
+from merganser.graph.merging.bulk_columns import NodeIds, can_merge_columns, merge_columns
 from merganser.graph.merging.missing import put_in_scope, read_missing_options, start_missing_records
 from merganser.graph.records import BulkResult, MergedEdge, MergedNode
 from merganser.graph.sqlite import write
@@ -30,11 +28,14 @@ from merganser.graph.sqlite.lookup import (
     find_first_positions,
     read_batches,
     split_rows,
+    to_record_batch,
 )
 from merganser.graph.sqlite.sql import Table, has_json_path
 from merganser.graph.values import apply_properties, drop_nulls, encode, normalize_name, normalize_properties
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from merganser.graph.merging.missing import MissingOptions, MissingPolicy, MissingRecords
     from merganser.graph.sqlite.chosen import DetachPolicy
     from merganser.graph.sqlite.lookup import Key
@@ -188,23 +189,25 @@ class BulkNodes:
         self.skipped = 0
         self.skip_reasons: list[str] = []
         self.nodes_created = 0
-        # Stored records that were changed; exact if touch is off and no key occurs twice.
+        # Stored records that were changed; exact if no key occurs twice and rows are not merged one by one.
         self.changed = 0
 
     def run(self, given: Any) -> BulkResult:
         """Merge all rows, or none if one is refused."""
         created = count = 0
-        required = self.non_property_columns | self.property_columns
-        required -= {*(self.missing.scope if self.missing else ())} - {*self.names, *self.on_match_columns}
+        needed = self.non_property_columns | self.property_columns
+        required = needed - ({*(self.missing.scope if self.missing else ())} - {*self.names, *self.on_match_columns})
         with self.store.transaction():
             started = None if self.missing is None else self.start_missing_records(self.missing)
             if started is not None:
                 self.missing_records = started
             one_by_one = self.needs_row_by_row()
             by_column = not one_by_one and can_merge_columns(self)
+            node_ids = NodeIds(self.store)
             for given_batch in read_batches(given, required):
                 batch = given_batch if self.missing is None else put_in_scope(given_batch, self.missing.scope, count)
-                found = merge_columns(self, batch) if by_column and isinstance(batch, pa.RecordBatch) else None
+                columns = to_record_batch(batch, needed) if by_column else None
+                found = None if columns is None else merge_columns(self, columns, node_ids)
                 if found is None:
                     found = self.merge_rows(count, batch, one_by_one=one_by_one)
                 created += found
@@ -342,7 +345,7 @@ class BulkNodes:
     def write_records(self, records: Iterable[_Record]) -> None:
         """Insert the new records, and update the matched ones."""
         moment = write.current_milliseconds()
-        new = []
+        new, touched = [], []
         # Records that set and remove the same properties share a statement.
         matched: defaultdict[tuple[tuple[str, bool], ...], list[tuple[Any, ...]]] = defaultdict(list)
         for record in records:
@@ -351,9 +354,12 @@ class BulkNodes:
             elif record.matched:
                 signature = tuple((name, value is None) for name, value in record.properties.items())
                 values = [encode(value) for value in record.properties.values() if value is not None]
-                matched[signature].append((*values, moment, record.id, *(() if self.touch else values)))
+                matched[signature].append((*values, moment, record.id, *values))
+                touched.append(record.id)
         self.store.connection.executemany(self.insert_sql, new)
         for signature, parameters in matched.items():
-            if self.touch or signature:
-                statement = write.build_update_sql(self.table, signature, touch=self.touch)
+            if signature:
+                statement = write.build_update_sql(self.table, signature, touch=False)
                 self.changed += self.store.connection.executemany(statement, parameters).rowcount
+        if self.touch:
+            write.touch_records(self.store, self.table, touched)

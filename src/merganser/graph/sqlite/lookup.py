@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -30,6 +31,10 @@ BATCH = 10_000
 # Rows of Arrow data that are merged at once.
 ARROW_BATCH = 50_000
 
+# Fewer rows are merged faster as rows.
+COLUMN_ROWS = 100
+_ARROW_TYPES = {str: pa.large_string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+
 # The values of match properties in a row, as SQLite compares them.
 Key: TypeAlias = tuple[Parameter, ...]
 
@@ -54,6 +59,35 @@ def read_batches(given: Any, required: Iterable[str]) -> Iterator[pa.RecordBatch
     rows = iter(given)
     while batch := list(islice(rows, BATCH)):
         yield batch
+
+
+def to_record_batch(
+    batch: pa.RecordBatch | Sequence[Mapping[str, Any]], required: Iterable[str]
+) -> pa.RecordBatch | None:
+    """Convert rows to Arrow if they have the same names, and strings, numbers or booleans alone in each column.
+
+    >>> to_record_batch([{"k": 1}, {"k": "a"}] * COLUMN_ROWS, ["k"]) is None
+    True
+    """
+    if isinstance(batch, pa.RecordBatch):
+        return batch
+    if len(batch) < COLUMN_ROWS or set(map(type, batch)) != {dict} or len(set(map(len, batch))) > 1:
+        return None
+    names = list(batch[0])
+    if set(map(type, names)) != {str} or not {*required}.issubset(names):
+        return None
+    try:
+        columns = [_to_array(list(map(itemgetter(name), batch))) for name in names]
+        return None if None in columns else pa.RecordBatch.from_arrays(columns, names)
+    except (KeyError, ValueError, OverflowError, pa.ArrowException):
+        return None
+
+
+def _to_array(values: list[Any]) -> pa.Array | None:
+    """Convert values of one simple type to Arrow."""
+    types = set(map(type, values)) - {type(None)}
+    data_type = _ARROW_TYPES.get(types.pop()) if len(types) == 1 else None
+    return None if data_type is None or types else pa.array(values, data_type)
 
 
 def extract_keys(rows: list[Properties], columns: Mapping[str, str], first: int) -> list[Key] | None:

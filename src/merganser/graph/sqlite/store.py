@@ -203,6 +203,8 @@ class Store:
             connection.execute("PRAGMA foreign_keys = ON")
             # 64 MiB of cached pages: a transaction on a large graph seldom changes only a few of them.
             connection.execute("PRAGMA cache_size = -65536")
+            # Staged keys and ids are never written to disk.
+            connection.execute("PRAGMA temp_store = MEMORY")
             # Pages of the log, 64 MiB: with fewer, a large merge would copy its pages back as it commits.
             connection.execute("PRAGMA wal_autocheckpoint = 16384").fetchall()
         except sqlite3.Error as error:

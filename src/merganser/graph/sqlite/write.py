@@ -30,7 +30,7 @@ from merganser.graph.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from merganser.graph.sqlite.sql import Table
     from merganser.graph.sqlite.store import Store
@@ -151,6 +151,13 @@ def update_properties(store: Store, table: Table, record_id: int, properties: Pr
 def touch_record(store: Store, table: Table, record_id: int, moment: int) -> None:
     """Set the time of a record's last update."""
     store.connection.execute(_TOUCH[table], (moment, record_id))
+
+
+def touch_records(store: Store, table: Table, ids: Iterable[int]) -> None:
+    """Set the time of the last update of records; SQLite finds them in the order in which they are stored."""
+    moment = current_milliseconds()
+    statement = f"UPDATE {table} SET updated_at = ? WHERE id IN (SELECT value FROM json_each(?))"
+    store.connection.execute(statement, (moment, encode(list(ids))))
 
 
 def check_type(type_: str) -> None:
