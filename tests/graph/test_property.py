@@ -48,6 +48,11 @@ def pick(given: Properties, wanted: dict[str, str]) -> Properties:
     return {name: given[column] for name, column in wanted.items() if column in given}
 
 
+def known_columns(wanted: dict[str, str], rows: list[Properties]) -> dict[str, str]:
+    """Leave out the columns that no row has."""
+    return {name: column for name, column in wanted.items() if any(column in row for row in rows)}
+
+
 def apart(wanted: dict[str, str]) -> set[str]:
     """Return the columns that only overwrite properties of other names."""
     return {column for column in wanted.values() if column != "a" and wanted.get(column) != column}
@@ -138,6 +143,7 @@ class Work(RuleBasedStateMachine):
 
     @rule(type_=types, rows=rows, over=columns)
     def bulk_nodes(self, type_: str, rows: list[Properties], over: dict[str, str]) -> None:
+        over = known_columns(over, rows)
         self.both(
             lambda: self.db.bulk_merge_nodes(type_, iter(rows), match_on="a", on_match=over),
             lambda: counted(
@@ -151,6 +157,7 @@ class Work(RuleBasedStateMachine):
     @precondition(lambda self: self.oracle.nodes)
     @rule(type_=types, rows=rows, over=columns, a=places, way=directions)
     def bulk_edges(self, type_: str, rows: list[Properties], over: dict[str, str], a: int, way: Any) -> None:
+        over = known_columns(over, rows)
         given = [{**row, "from_id": self.node(a), "to_id": self.node(place)} for place, row in enumerate(rows)]
         self.both(
             lambda: self.db.bulk_merge_edges(type_, given, match_on="a", on_match=over, direction=way),

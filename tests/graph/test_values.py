@@ -8,9 +8,12 @@ from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from tests.graph.graph_oracle import assert_unchanged, dump, list_nodes, to_comparable
+
+from merganser.errors import PropertyTypeError, PropertyValueError
 
 if TYPE_CHECKING:
     from merganser.graph import GraphDatabase
@@ -245,3 +248,27 @@ def test_subclasses_are_stored_as_what_they_are(db: GraphDatabase) -> None:
     db.merge_node("T", {Name("k"): Name("v")}, {"n": Number(3)})
     assert list_nodes(db) == [{"k": "v", "n": 3}]
     assert not db.merge_node("T", {"k": "v"}).created
+
+
+def test_numbers_of_numpy_are_numbers(db: GraphDatabase) -> None:
+    """G5."""
+    given = {
+        "i": np.int64(7),
+        "u": np.uint8(7),
+        "f": np.float32(0.5),
+        "h": np.float16(0.5),
+        "d": np.float64(0.25),
+        "b": np.bool_(True),
+        "l": [np.int32(1)],
+    }
+    stored = db.create_node("N", given).properties
+    assert stored == {"i": 7, "u": 7, "f": 0.5, "h": 0.5, "d": 0.25, "b": True, "l": [1]}
+    assert [type(value) for value in stored.values()] == [int, int, float, float, float, bool, list]
+    assert not db.merge_node("N", {"i": np.int16(7)}, warn_on_missing_index=False).created
+    with pytest.raises(PropertyValueError, match="'u' is a number that does not fit 64 bits"):
+        db.create_node("N", {"u": np.uint64(2**63)})
+    with pytest.raises(PropertyValueError, match="'f' is NaN"):
+        db.create_node("N", {"f": np.float32("nan")})
+    for refused in (np.datetime64("2026-01-02", "ns"), np.longdouble(1), np.complex64(1)):
+        with pytest.raises(PropertyTypeError, match="'x' is of type"):
+            db.create_node("N", {"x": refused})

@@ -11,6 +11,7 @@ from merganser.graph.exchange.exchange_mixin import ExchangeMixin
 from merganser.graph.merging import bulk, bulk_edges, merge, merge_pattern
 from merganser.graph.query_mixin import QueryMixin
 from merganser.graph.record_mixin import RecordMixin
+from merganser.graph.records import Node
 from merganser.graph.sqlite import indexes
 from merganser.graph.sqlite.store import Store
 
@@ -147,9 +148,9 @@ class GraphDatabase(RecordMixin, QueryMixin, ExchangeMixin):
 
     def merge_edge(
         self,
-        from_id: int,
+        from_id: int | Node,
         type: str,
-        to_id: int,
+        to_id: int | Node,
         properties: Mapping[str, Any] | None = None,
         *,
         on_create: Mapping[str, Any] | None = None,
@@ -163,9 +164,9 @@ class GraphDatabase(RecordMixin, QueryMixin, ExchangeMixin):
         """Find the edge of a type from one node to another, or create it.
 
         Args:
-            from_id: The id of the node that the edge leads from.
+            from_id: The node that the edge leads from, or its id.
             type: The type of the edge.
-            to_id: The id of the node that it leads to.
+            to_id: The node that it leads to, or its id.
             properties: Properties of a new edge.
             on_create: Properties of a new edge, which override `properties`.
             on_match: Properties to overwrite if the edge exists, as in `merge_node`.
@@ -176,7 +177,7 @@ class GraphDatabase(RecordMixin, QueryMixin, ExchangeMixin):
             touch: Set `updated_at` even if no property changes.
 
         >>> with GraphDatabase(":memory:") as db:
-        ...     job, company = db.create_node("Job").id, db.create_node("Company").id
+        ...     job, company = db.create_node("Job"), db.create_node("Company")
         ...     [db.merge_edge(job, "POSTED_BY", company).created for _ in range(2)]
         [True, False]
         """
@@ -188,7 +189,8 @@ class GraphDatabase(RecordMixin, QueryMixin, ExchangeMixin):
             allow_key_change=allow_key_change,
             touch=touch,
         )
-        return merge.merge_edge(self._store, from_id, type, to_id, match, direction, options)
+        start, end = (one.id if isinstance(one, Node) else one for one in (from_id, to_id))
+        return merge.merge_edge(self._store, start, type, end, match, direction, options)
 
     def bulk_merge_nodes(
         self,

@@ -1,7 +1,7 @@
 """Property values: which may be stored, their JSON text, and their equality.
 
 A value is `None`, a bool, a 64-bit integer, a finite float, a string, or a list or dict of these. Dates and times are
-converted to ISO strings.
+converted to ISO strings, and NumPy's numbers and booleans to Python's.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from datetime import date, datetime, time
 from json.encoder import encode_basestring
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from merganser.errors import GraphFileError, InvalidArgumentError, PropertyTypeError, PropertyValueError
 
@@ -180,6 +182,8 @@ def _normalize_scalar(value: Any, name: str, role: str) -> Value:
                 "give another, or leave it out."
             )
         return float(value)
+    if isinstance(value, np.bool_ | np.integer | np.float16 | np.float32):
+        return _normalize_value(value.item(), name, role, 0)
     if isinstance(value, datetime | date | time):
         # pandas' NaT is a datetime, and equal to nothing.
         if value != value:  # noqa: PLR0124

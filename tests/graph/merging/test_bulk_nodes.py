@@ -14,6 +14,7 @@ from tests.graph.graph_oracle import assert_unchanged, expect_rollback, list_nod
 
 from merganser.errors import (
     GraphError,
+    InvalidArgumentError,
     MergeConflictError,
     MergePerformanceWarning,
     UniqueConstraintError,
@@ -66,7 +67,7 @@ def test_on_match_may_name_other_columns_than_the_properties(db: GraphDatabase) 
     assert list_nodes(db) == [first, {"url": "/2", "seen": 1, "day": "mon"}]
     db.bulk_merge_nodes("Job", pa.Table.from_pylist(rows), match_on="url", on_match=on_match)
     assert list_nodes(db) == [first, {"url": "/2", "seen": 2, "day": "mon", "last": "mon"}]
-    removed = [{"url": "/1", "day": "wed"}, {"url": "/2", "day": None}]
+    removed = [{"url": "/1", "day": "wed"}, {"url": "/2", "day": None, "seen again": 2}]
     db.bulk_merge_nodes("Job", removed, match_on="url", on_match=on_match)
     assert list_nodes(db) == [{**first, "day": "wed", "last": "wed"}, {"url": "/2", "seen": 2}]
 
@@ -324,3 +325,16 @@ def test_ten_thousand_rows_and_more_are_one_merge(file: str) -> None:
         assert {properties["k"]: properties["v"] for properties in list_nodes(db)} == expected
         with pytest.raises(GraphError):
             db.create_node("N", {"k": 0})
+
+
+@pytest.mark.parametrize("count", [2, 200])
+def test_a_column_on_match_that_no_row_has_is_refused(db: GraphDatabase, count: int) -> None:
+    """G13. A column that some rows lack is not a mistake."""
+    rows = [{"k": number, "title": "Cook"} for number in range(count)]
+    with assert_unchanged(db), pytest.raises(InvalidArgumentError, match="on_match names the column 'titel'"):
+        db.bulk_merge_nodes("N", rows, match_on="k", on_match=["titel"], warn_on_missing_index=False)
+    some = [*rows, {"k": -1, "town": "Bern"}]
+    assert (
+        db.bulk_merge_nodes("N", some, match_on="k", on_match="town", warn_on_missing_index=False).created == count + 1
+    )
+    assert db.bulk_merge_nodes("N", [], match_on="k", on_match="town", warn_on_missing_index=False).created == 0

@@ -233,3 +233,10 @@ def test_a_unique_index_of_edges_holds(db: GraphDatabase, ends: tuple[int, int])
 
 def with_type(ends: tuple[int, int]) -> tuple[int, str, int]:
     return ends[0], "E", ends[1]
+
+
+def test_nodes_may_be_given_instead_of_their_ids(db: GraphDatabase) -> None:
+    """G2."""
+    start, end = db.create_node("N"), db.merge_node("N", {"k": 1}, warn_on_missing_index=False)
+    assert db.merge_edge(start, "E", end).created
+    assert not db.merge_edge(start.id, "E", end).created

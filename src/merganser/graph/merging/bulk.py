@@ -26,6 +26,7 @@ from merganser.graph.sqlite.lookup import (
     extract_keys,
     find_by_keys,
     find_first_positions,
+    list_columns,
     read_batches,
     split_rows,
     to_record_batch,
@@ -204,7 +205,9 @@ class BulkNodes:
             one_by_one = self.needs_row_by_row()
             by_column = not one_by_one and can_merge_columns(self)
             node_ids = NodeIds(self.store)
+            unseen = set(self.on_match_columns.values())
             for given_batch in read_batches(given, required):
+                unseen -= unseen and list_columns(given_batch)
                 batch = given_batch if self.missing is None else put_in_scope(given_batch, self.missing.scope, count)
                 columns = to_record_batch(batch, needed) if by_column else None
                 found = None if columns is None else merge_columns(self, columns, node_ids)
@@ -212,6 +215,8 @@ class BulkNodes:
                     found = self.merge_rows(count, batch, one_by_one=one_by_one)
                 created += found
                 count += len(batch)
+            if unseen and count:
+                raise InvalidArgumentError(f"on_match names the column {min(unseen)!r}, which no row has. Correct it.")
             self.check_skipped()
             done = Deletion(()) if started is None else started.apply()
         return BulkResult(

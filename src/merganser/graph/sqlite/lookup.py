@@ -61,6 +61,11 @@ def read_batches(given: Any, required: Iterable[str]) -> Iterator[pa.RecordBatch
         yield batch
 
 
+def list_columns(batch: pa.RecordBatch | Sequence[Mapping[str, Any]]) -> set[str]:
+    """List the columns of rows; each row may have others."""
+    return set(batch.schema.names) if isinstance(batch, pa.RecordBatch) else set().union(*batch)
+
+
 def to_record_batch(
     batch: pa.RecordBatch | Sequence[Mapping[str, Any]], required: Iterable[str]
 ) -> pa.RecordBatch | None:
