@@ -302,9 +302,14 @@ def read_fixture_rows(name: str) -> list[dict[str, Any]]:
 
 
 def snapshot(path: str) -> dict[str, bytes]:
-    """Return every file below a folder with its bytes; an absent folder has none."""
-    root = Path(path)
-    return {str(file.relative_to(root)): file.read_bytes() for file in sorted(root.rglob("*")) if file.is_file()}
+    """Return every file below a folder with its bytes, but for snapshots; an absent folder has none."""
+    found = {}
+    for folder, folders, names in os.walk(path):
+        # A snapshot that `read` made is removed as soon as what it returned is collected.
+        folders[:] = [name for name in folders if name != "snapshots"]
+        for file in (Path(folder, name) for name in names):
+            found[str(file.relative_to(path))] = file.read_bytes()
+    return dict(sorted(found.items()))
 
 
 def snapshot_without_locks(lake: str) -> dict[str, bytes]:
