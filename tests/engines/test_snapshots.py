@@ -329,3 +329,16 @@ def test_a_retained_file_that_another_program_changed_is_not_a_past_state(lake: 
     os.utime(kept, (1, 1))
     with pytest.raises(NotRetainedError, match="not retained"):
         merganser.read(path, as_of=1)
+
+
+# V3 C1
+@pytest.mark.parametrize("as_of", [None, 1])
+def test_no_pattern_finds_the_files_that_read_opened(io: AnyDatasetIO, lake: str, as_of: int | None) -> None:
+    path = f"{lake}/t"
+    io.merge(table([1, 2, 3], "a"), path, "upsert", "id", retain=5)
+    io.merge(table([2, 4], "b"), path, "upsert", "id", retain=5)
+    found = io.read(path, as_of=as_of)
+    assert list_snapshots(path)
+    assert pl.scan_parquet(f"{lake}/**/*.parquet").collect().height == 4
+    assert duckdb.read_parquet(f"{lake}/**/*.parquet").count("*").fetchall() == [(4,)]
+    assert len(to_rows(found)) == (4 if as_of is None else 3)

@@ -59,7 +59,8 @@ class _PinnedFiles(pafs.FSSpecHandler):  # type: ignore[misc]  # PyArrow has no 
 
     def open_input_file(self, path: str) -> pa.NativeFile:
         # Arrow reads it without calling Python again.
-        return self.pinned.location.store.open_input(path)
+        store = self.pinned.location.store
+        return pa.OSFile(path, "rb") if store.is_local else store.open_input(path)
 
     def open_input_stream(self, path: str) -> pa.NativeFile:
         return self.open_input_file(path)

@@ -27,7 +27,7 @@ from merganser.core.dataset.nesting import check_above
 from merganser.core.dataset.snapshot import compare_files, make_no_files_error
 from merganser.core.dataset.statistics_cache import CACHE_NAME
 from merganser.core.parquet.footer import read_footer
-from merganser.core.storage.local import DANGLING, LocalStore
+from merganser.core.storage.local import DANGLING, HiddenFiles, LocalStore
 from merganser.core.storage.location import Location, locate
 from merganser.core.storage.lock import LOCK_TIMEOUT
 from merganser.core.storage.snapshot_folders import (
@@ -173,16 +173,16 @@ def make_snapshot(
 
 def pin_dataset(location: Location, as_of: AsOf | None) -> Snapshot | None:
     """Make a snapshot for a reader in this process; None where only copies could be made, unless `as_of` needs them."""
-    if as_of is not None:
-        return make_snapshot(location, as_of)
     store, control = location.store, choose_control_folder(location)
+    if as_of is not None:
+        return _make(_Plan(location, control, as_of, LOCK_TIMEOUT, is_hidden=True), None)
     # Without a control folder, nothing was ever committed; reading creates none.
     if not store.is_local or _is_inside(location, control) or store.get_path_type(control) is None:
         return None
     if is_in_snapshot(store, location.root):
         return None
     try:
-        return _make(_Plan(location, control, None, LOCK_TIMEOUT, only_links=True), None)
+        return _make(_Plan(location, control, None, LOCK_TIMEOUT, only_links=True, is_hidden=True), None)
     except (OSError, TargetPathError) as error:
         if isinstance(error, MerganserError) and not isinstance(error, StagingError | TargetPathError):
             raise
@@ -199,6 +199,7 @@ class _Plan:
     as_of: AsOf | None
     timeout: float
     only_links: bool = False
+    is_hidden: bool = False  # other programs do not find the files; on disks only
     choose: Chooser | None = None
 
 
@@ -215,6 +216,8 @@ def _make(plan: _Plan, keep: timedelta | None) -> Snapshot:
             remove_ended_snapshots(store, plan.control)
             claim = open_snapshot_folder(store, plan.control, keep or KEEP_REMOTE)
         above, made_in = claim.folder, store
+    if plan.is_hidden and made_in.is_local:
+        made_in = HiddenFiles()
     made = Snapshot(replace(location, store=made_in, root=f"{above}/{name}"), above, claim)
     try:
         with explain_unwritable(store, location.display, plan.control):
@@ -296,7 +299,7 @@ def _fill_folder(plan: _Plan, state: State, made: Location) -> None:
     for folder in sorted({made.root, *(f"{made.root}/{rel}".rpartition("/")[0] for rel in state.paths)}):
         made.store.make_folder(folder)
     copy = _choose_copy(plan, made)
-    steps = [(path, f"{made.root}/{rel}") for rel, path in state.paths.items()]
+    steps = [(path, made.store.to_stored_path(f"{made.root}/{rel}")) for rel, path in state.paths.items()]
     if plan.location.store.is_local:
         for path, link in steps:
             copy(path, link)

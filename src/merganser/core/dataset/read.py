@@ -50,7 +50,9 @@ def to_arrow_dataset(target: Target, filesystem: pafs.FileSystem | None = None) 
     filesystem = filesystem or location.store.to_arrow_filesystem()
     fragments = [
         formats[units.get(number, "us")].make_fragment(
-            location.to_path(file.rel), filesystem, partition_expression=_make_expression(target, number)
+            location.store.to_stored_path(location.to_path(file.rel)),
+            filesystem,
+            partition_expression=_make_expression(target, number),
         )
         for number, file in enumerate(target.files)
     ]

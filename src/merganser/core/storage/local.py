@@ -316,5 +316,24 @@ def _fsync(path: str) -> None:
         os.fsync(descriptor)
 
 
+class HiddenFiles(LocalStore):
+    """A disk whose Parquet files have another name, which patterns such as `**/*.parquet` do not find."""
+
+    SUFFIX = ".hidden"
+
+    def walk(self, folder: str, enter: Callable[[str], bool]) -> Iterator[FileInfo]:
+        for info in super().walk(folder, enter):
+            yield info._replace(rel=info.rel.removesuffix(self.SUFFIX))
+
+    def to_stored_path(self, path: str) -> str:
+        return path + self.SUFFIX
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        return super().open_input(self.to_stored_path(path))
+
+    def open_reader(self, path: str) -> BinaryIO:
+        return super().open_reader(self.to_stored_path(path))
+
+
 def _format_identity(status: os.stat_result) -> str:
     return f"{status.st_size}:{status.st_mtime_ns}:{status.st_ino}"

@@ -63,6 +63,10 @@ class Store(Protocol):
     def get_modified_time(self, path: str) -> int | None:
         """Return when a file was last changed, in nanoseconds; None if moving a file changes that."""
 
+    def to_stored_path(self, path: str) -> str:
+        """Return the path under which other programs, such as Arrow, find a data file."""
+        return path
+
     def open_input(self, path: str) -> pa.NativeFile:
         """Open a file for random access by Arrow."""
 
