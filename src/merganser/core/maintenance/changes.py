@@ -85,7 +85,7 @@ def changes(
     >>> for ids, value in (([1, 2], "a"), ([2, 3], "b")):
     ...     rows = pa.table({"id": ids, "v": [value] * 2})
     ...     result = merganser.merge(rows, orders, key_columns="id", retain=1)
-    >>> for row in changes(orders, since=1).to_pylist():
+    >>> for row in changes(orders, since=1).sort_by("id").to_pylist():
     ...     print(row)
     {'id': 2, 'v': 'b', 'merge_action': 'update', 'merge_old': {'id': 2, 'v': 'a'}}
     {'id': 3, 'v': 'b', 'merge_action': 'insert', 'merge_old': None}
