@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pyarrow.fs as pafs
 
 from merganser.core.commit.snapshots import Snapshot, pin_dataset
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
     from merganser.core.commit.states import AsOf
     from merganser.core.storage.location import Location
-    from merganser.core.storage.store import Store
 
 
 def open_pinned_dataset(location: Location, as_of: AsOf | None = None) -> pads.Dataset:
@@ -44,31 +42,16 @@ def pinned_dataset(location: Location, as_of: AsOf | None = None) -> Iterator[pa
 
 def _open(pinned: Snapshot) -> pads.Dataset:
     target = load_target(pinned.location, [], None, {})
-    return to_arrow_dataset(target, pafs.PyFileSystem(_PinnedFiles(pinned)))
+    return to_arrow_dataset(target, pafs.PyFileSystem(_Holder(pinned)))
 
 
-class _PinnedFiles(pafs.FSSpecHandler):  # type: ignore[misc]  # PyArrow has no types
-    """The filesystem of a snapshot, which keeps it.
+class _Holder(pafs.FSSpecHandler):  # type: ignore[misc]  # PyArrow has no types
+    """Keeps a snapshot for as long as Arrow keeps a dataset, or a scanner of it.
 
-    Whatever Arrow derives from a dataset (fragments, scanners, filtered datasets) holds on to the filesystem.
+    Nothing is read through it: a thread of DuckDB that scans a dataset, and one of Arrow that calls Python for a file,
+    would wait for each other.
     """
 
     def __init__(self, pinned: Snapshot) -> None:
-        super().__init__(_get_filesystem(pinned.location.store))
+        super().__init__(None)
         self.pinned = pinned
-
-    def open_input_file(self, path: str) -> pa.NativeFile:
-        # Arrow reads it without calling Python again.
-        store = self.pinned.location.store
-        return pa.OSFile(path, "rb") if store.is_local else store.open_input(path)
-
-    def open_input_stream(self, path: str) -> pa.NativeFile:
-        return self.open_input_file(path)
-
-
-def _get_filesystem(store: Store) -> Any:
-    if not store.is_local:
-        return cast("Any", store).filesystem
-    from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415  slow to load
-
-    return LocalFileSystem()

@@ -38,8 +38,8 @@ def open_dataset(location: Location) -> pads.Dataset:
     return to_arrow_dataset(load_target(location, [], None, {}))
 
 
-def to_arrow_dataset(target: Target, filesystem: pafs.FileSystem | None = None) -> pads.Dataset:
-    """Convert a snapshot to an Arrow dataset, on the filesystem of its store or another with the same paths."""
+def to_arrow_dataset(target: Target, kept: pafs.FileSystem | None = None) -> pads.Dataset:
+    """Convert a snapshot to an Arrow dataset, which keeps a filesystem, if given, and does not read from it."""
     location = target.location
     reserved = [name for name in _RESERVED_NAMES if target.schema is not None and name in target.schema.names]
     if reserved:
@@ -47,7 +47,7 @@ def to_arrow_dataset(target: Target, filesystem: pafs.FileSystem | None = None) 
         raise UnsupportedFileError(message)
     formats = {unit: _make_format(unit) for unit in ("us", "ns")}
     units = _choose_int96_units(target)
-    filesystem = filesystem or location.store.to_arrow_filesystem()
+    filesystem = location.store.to_arrow_filesystem()
     fragments = [
         formats[units.get(number, "us")].make_fragment(
             location.store.to_stored_path(location.to_path(file.rel)),
@@ -57,7 +57,7 @@ def to_arrow_dataset(target: Target, filesystem: pafs.FileSystem | None = None) 
         for number, file in enumerate(target.files)
     ]
     schema = target.schema if target.schema is not None else pa.schema([])
-    return pads.FileSystemDataset(fragments, schema, formats["us"], filesystem)
+    return pads.FileSystemDataset(fragments, schema, formats["us"], kept or filesystem)
 
 
 def _make_format(unit: str) -> pads.ParquetFileFormat:
