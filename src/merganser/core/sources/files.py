@@ -131,15 +131,21 @@ class SourceFiles:
         if reader is None:
             known = ", ".join(READERS)
             raise InvalidArgumentError(f"The format of {name} is unknown. Its name must end in one of {known}.")
-        with _translate_errors(name), self._open(name, is_compressed=stem != name) as stream:
-            # Readers go back to the start, which a stream of zstd cannot.
-            return reader(io.BytesIO(stream.read()) if name.endswith(".zst") else stream, self.options)
+        is_zstd = name.endswith(".zst")
+        compression = None if is_zstd or stem == name else "infer"
+        with _translate_errors(name), self._open(name, compression) as stream:
+            return reader(_decompress_zstd(stream) if is_zstd else stream, self.options)
 
-    def _open(self, name: str, *, is_compressed: bool = False) -> Any:
-        if self.filesystem is None and not is_compressed:
+    def _open(self, name: str, compression: str | None = None) -> Any:
+        if self.filesystem is None and compression is None:
             return open(name, "rb")
-        filesystem = self.filesystem or _load_local_filesystem()
-        return filesystem.open(name, "rb", compression="infer" if is_compressed else None)
+        return (self.filesystem or _load_local_filesystem()).open(name, "rb", compression=compression)
+
+
+def _decompress_zstd(stream: Any) -> io.BytesIO:
+    """Decompress by Arrow: fsspec needs another package for it, and its stream cannot go back to the start."""
+    with pa.CompressedInputStream(pa.PythonFile(stream, "r"), "zstd") as content:
+        return io.BytesIO(content.read())
 
 
 def _strip_compression(name: str) -> str:
