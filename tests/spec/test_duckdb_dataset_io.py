@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import uuid
 from collections import defaultdict
 from contextlib import nullcontext
@@ -203,10 +202,8 @@ def test_an_engine_method_leaves_only_the_source_in_its_instance(
 # D6
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_connection_that_did_the_work_is_closed(
-    path: str, strategy: Any, opened: list[instance._OpenInstance]
+    path: str, strategy: Any, opened: list[instance._OpenInstance], temporary: Path
 ) -> None:
-    folder = tempfile.gettempdir()
-    before = {name for name in os.listdir(folder) if name.startswith("merganser-")}
     for number in range(2):
         DuckDBDatasetIO().merge(NEW, path, strategy, "id", audit=True)
         # The instance is used again, by another connection to it.
@@ -217,7 +214,7 @@ def test_the_connection_that_did_the_work_is_closed(
         for connection in (kept.cursor, kept.database):
             assert connection.execute(TABLES).fetchall() == []
             assert connection.execute(VIEWS).fetchall() == []
-    assert {name for name in os.listdir(folder) if name.startswith("merganser-")} == before
+    assert os.listdir(temporary) == []
 
 
 # D6
