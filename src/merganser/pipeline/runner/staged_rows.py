@@ -126,7 +126,7 @@ class StagedRows:
     def stage(self, files: int) -> SourceOutcome:
         """Stage the checked rows, and count read, filtered, failed and clean ones."""
         started, source, location = time.monotonic(), self.source.source, self._location
-        # The record goes first: one that is left over would describe rows that are not there.
+        # The record is removed first: a leftover record would describe missing rows.
         self.remove_all()
         location.store.make_folder(location.root)
         with translate_run_errors(source, "reading it"):
