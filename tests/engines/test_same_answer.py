@@ -580,6 +580,18 @@ def test_no_target(lake: str, strategy: str, inserted: int, folder: bool) -> Non
     assert stats(found) == (inserted, 0, 0)
 
 
+# Arrow groups such rows in an order of its own.
+# R3
+def test_new_partitions_in_the_order_of_the_source(lake: str) -> None:
+    days = pa.array([None, 0, None, 5, 5, 5, 0], pa.int16())
+    source = pa.table({"id": range(7), "day": days, "place": [0, 0, 1, 0, 1, 0, 0]})
+    found = same_answer(f"{lake}/t", ask(source, "insert", "id", partition_columns=["place", "day"]))
+    null = "__HIVE_DEFAULT_PARTITION__"
+    assert [folder for folder, _ in found["new files"]] == [
+        f"/place={place}/day={day}" for place, day in [(0, null), (0, 0), (1, null), (0, 5), (1, 5)]
+    ]
+
+
 # R3, S6
 @pytest.mark.parametrize("name", ["spark_int96", "spark_legacy", "spark_no_statistics", "spark_partitioned"])
 def test_files_of_spark(lake: str, name: str) -> None:

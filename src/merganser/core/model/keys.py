@@ -228,6 +228,13 @@ def find_duplicate_keys(table: pa.Table, keys: Sequence[str], limit: int) -> tup
     return duplicates.num_rows, table.select(keys).take(first)
 
 
+def drop_duplicate_rows(table: pa.Table) -> pa.Table:
+    """Keep the first of equal rows, in table order, which grouping alone does not keep."""
+    numbered = table.append_column(SOURCE_ROW, number_rows(table.num_rows))
+    first = numbered.group_by(table.column_names).aggregate([(SOURCE_ROW, "min")]).column(f"{SOURCE_ROW}_min")
+    return table.take(np.sort(first.to_numpy()))
+
+
 def _is_ascending(column: pa.ChunkedArray) -> bool:
     """Check for strictly ascending integers, common in exports, which cannot have duplicates."""
     if not pa.types.is_integer(column.type) or column.null_count:

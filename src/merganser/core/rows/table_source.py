@@ -20,6 +20,7 @@ from merganser.core.model.keys import (
     SOURCE_ROW,
     count_nan_keys,
     count_null_keys,
+    drop_duplicate_rows,
     find_duplicate_keys,
     find_latest_rows,
     number_rows,
@@ -235,7 +236,7 @@ def collect_key_facts(rows: pa.Table, spec: SourceSpec, bounds: pa.Table | None)
     keys, columns = spec.keys, list(spec.partition_columns)
     partitions = drop_delete_rows(rows.select(columns), rows, spec.policy)
     if columns:
-        partitions = partitions.group_by(columns, use_threads=False).aggregate([])
+        partitions = drop_duplicate_rows(partitions)
     candidates = np.zeros(0, np.bool_) if bounds is None else might_match(bounds, to_canonical_keys(rows, keys))
     return KeyFacts(partitions, candidates)
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812  everyone calls it that
 
 from merganser.core.model.casts import conform_schema
 from merganser.core.model.engine import SAMPLE_SIZE, AppendedFile, MatchCounts, PartitionNumber
-from merganser.core.model.keys import list_key_types, name_key_columns
+from merganser.core.model.keys import drop_duplicate_rows, list_key_types, name_key_columns
 from merganser.core.model.validation import check_repeated_keys
 from merganser.core.rows.clause_rows import list_value_columns
 from merganser.core.rows.match_actions import list_compared_columns
@@ -91,9 +91,7 @@ class ShuffleSource:
                     source, stats=merge_stats(one.stats for one in found), count=source.count or count
                 )
             if columns:
-                partitions = shuffle_keys.drop_duplicate_rows(
-                    pa.concat_tables([partitions, *(one.partitions for one in found)])
-                )
+                partitions = drop_duplicate_rows(pa.concat_tables([partitions, *(one.partitions for one in found)]))
             if bounds is not None:
                 candidates = np.logical_or.reduce([candidates, *(one.candidates for one in found)])
         return self.stats.to_source_facts(KeyFacts(partitions, candidates), keys)

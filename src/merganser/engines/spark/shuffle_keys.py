@@ -14,6 +14,7 @@ from merganser.core.columnar.take import align_chunks, take
 from merganser.core.model.casts import conform_schema
 from merganser.core.model.engine import SAMPLE_SIZE
 from merganser.core.model.keys import (
+    drop_duplicate_rows,
     find_latest_rows,
     list_key_names,
     name_key_columns,
@@ -89,11 +90,6 @@ def collect_facts(
             left = np.flatnonzero(~candidates)
             candidates[left] = might_match(bounds.take(pa.array(left)), to_canonical_keys(rows, spec.keys))
     yield encode_result(last, FileFacts(last, merge_stats(stats), partitions, candidates))
-
-
-def drop_duplicate_rows(table: pa.Table) -> pa.Table:
-    """Drop duplicate rows."""
-    return table.group_by(table.column_names, use_threads=False).aggregate([])
 
 
 def emit_distinct_keys(reader: SourceReader, keys: Sequence[str], groups: int, batches: Batches) -> Batches:
