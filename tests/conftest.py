@@ -77,11 +77,16 @@ NOT_ON_SPARK = {"test_bad_input", "test_pruning", "test_streams", "test_writers"
 # These wait for clusters to start. They run first, so that no other process has to wait for them at the end of a run.
 FIRST = {"test_cluster", "test_connect"}
 
+# Hypothesis shrinks a failing example for up to five minutes, and reports it only then.
+SHRINKING_SECONDS = 420
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent.name == "spark":
             item.add_marker(pytest.mark.spark)
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker(pytest.mark.timeout(SHRINKING_SECONDS))
     items.sort(key=lambda item: (item.path.stem not in FIRST, item.get_closest_marker("spark") is None))
     for item in items:
         if _get_engine(item) in SPARK:
@@ -136,6 +141,11 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     except MerganserError as error:
         if _get_engine(item) in SPARK and any(text in str(error) for text in DECLINED):
             pytest.xfail(str(error))
+        raise
+    except KeyboardInterrupt as error:
+        # DuckDB reports whatever a signal raised in this way, a timeout too; an interrupt would end the whole run.
+        if str(error.__cause__) == "Query interrupted":
+            pytest.fail("interrupted in DuckDB, probably because the test took too long")
         raise
 
 
