@@ -707,6 +707,17 @@ def repeated_key_of_changes(_: pytest.MonkeyPatch) -> None:
     mg.changes(ORDERS, 1, "day")
 
 
+def key_of_now(_: pytest.MonkeyPatch) -> None:
+    mg.alter(ORDERS, rename={"id": "number"}, retain=1)
+    mg.changes(ORDERS, 1, "number")
+
+
+def type_of_now(_: pytest.MonkeyPatch) -> None:
+    rows = {"id": [1], "status": [1], "day": ["mon"]}
+    mg.write_dataset(rows, ORDERS, mode="overwrite", partition_columns="day", retain=1)
+    mg.changes(ORDERS, 1, "id")
+
+
 def state_not_retained(_: pytest.MonkeyPatch) -> None:
     mg.read(ORDERS, as_of=9)
 
@@ -742,7 +753,7 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
     ],
     "SqlError": [no_merge],
     "MissingExtraError": [no_package, no_filesystem, no_java, other_executors, windows],
-    "KeyColumnError": [no_key_column, null_key, no_file_has_the_key],
+    "KeyColumnError": [no_key_column, null_key, key_of_now, no_file_has_the_key],
     "DuplicateKeyError": [
         repeated_key,
         repeated_key_of_clauses,
@@ -751,7 +762,13 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
         repeated_key_of_changes,
     ],
     "SchemaMismatchError": [other_columns, files_differ, files_disagree, no_column_to_widen],
-    "ColumnTypeError": [a_type_that_loses_values, other_type, no_condition_but_a_number, keys_of_two_types],
+    "ColumnTypeError": [
+        a_type_that_loses_values,
+        other_type,
+        no_condition_but_a_number,
+        type_of_now,
+        keys_of_two_types,
+    ],
     "UnsupportedTypeError": [nested_key, deep_column],
     "ColumnValueError": [too_large, unknown_operation, not_of_its_type, too_many_digits],
     "PartitionValueError": [empty_partition, out_of_scope],

@@ -201,6 +201,42 @@ def test_a_forked_process_does_not_end_a_snapshot(path: str) -> None:
         assert read_values(folder) == {"first"}
 
 
+# V6
+def test_a_forked_process_that_leaves_the_block_does_not_end_a_snapshot(path: str) -> None:
+    manager = merganser.snapshot(path)
+    folder = manager.__enter__()
+    child = os.fork()
+    if child == 0:
+        manager.__exit__(None, None, None)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert read_values(folder) == {"first"}
+    manager.__exit__(None, None, None)
+    assert list_snapshots(path) == []
+
+
+# V2, V3
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_snapshot_is_made_while_the_last_other_one_ends(path: str, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The folder of all snapshots is removed while it is created, or before a new one is created in it.
+    original, calls = os.mkdir, list[str]()
+
+    def mkdir(folder: str, *others: Any, **named: Any) -> None:
+        if ".t.merganser/snapshots" in folder:
+            calls.append(folder)
+            if len(calls) == at + 1:
+                if at == 0:
+                    raise FileExistsError(17, "exists, and is removed at once", folder)
+                os.rmdir(os.path.dirname(folder))
+        original(folder, *others, **named)
+
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    found = merganser.PyArrowDatasetIO().read(path)
+    assert len(list_snapshots(path)) == 1
+    assert len(calls) > 2
+    assert found.count_rows() == len(IDS)
+
+
 # V3
 def test_a_snapshot_that_is_collected_at_any_moment_waits_for_no_lock(path: str) -> None:
     found = merganser.PyArrowDatasetIO().read(path)

@@ -13,7 +13,7 @@ from tests.support import put
 
 import merganser
 from merganser.core.maintenance import changes as changes_module
-from merganser.errors import DuplicateKeyError, InvalidArgumentError, KeyColumnError, NotRetainedError
+from merganser.errors import ColumnTypeError, DuplicateKeyError, InvalidArgumentError, KeyColumnError, NotRetainedError
 
 if TYPE_CHECKING:
     from tests.support import AnyDatasetIO
@@ -146,3 +146,22 @@ def test_files_that_another_program_added_are_no_changes(lake: str) -> None:
     put(f"{path}/g.parquet", pa.table({"id": [9], "v": ["z"]}))
     # The history does not know when they came.
     assert [row["id"] for row in merganser.changes(path, 1).to_pylist()] == [1]
+
+
+# V7
+def test_a_key_or_type_that_the_past_state_did_not_have_is_refused(lake: str) -> None:
+    path = f"{lake}/t"
+    merganser.merge(pa.table({"id": [1, 2], "v": ["a", "5"]}), path, key_columns="id", retain=9)
+    merganser.alter(path, rename={"id": "k", "v": "w"}, retain=9)
+    with pytest.raises(KeyColumnError, match="'k' did not exist as of 1, so rows"):
+        merganser.changes(path, 1, "k")
+    merganser.merge(pa.table({"k": [2], "w": ["b"]}), path, "full_merge", "k", retain=9)
+    merganser.alter(path, drop=["w"], retain=9)
+    merganser.alter(path, add={"w": "int64"}, retain=9)
+    with pytest.raises(ColumnTypeError, match=r"'w' was string as of 2 and is int64 now.*since a later commit"):
+        merganser.changes(path, 2)
+    # A state without rows has no columns to miss.
+    merganser.merge(pa.table({"k": [2]}), path, "delete", "k", retain=9)
+    merganser.alter(path, rename={"k": "id"}, retain=9)
+    merganser.merge(pa.table({"id": [3], "w": [1]}), path, key_columns="id", retain=9)
+    assert [row["merge_action"] for row in merganser.changes(path, 2).to_pylist()] == ["insert"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -342,3 +343,19 @@ def test_no_pattern_finds_the_files_that_read_opened(io: AnyDatasetIO, lake: str
     assert pl.scan_parquet(f"{lake}/**/*.parquet").collect().height == 4
     assert duckdb.read_parquet(f"{lake}/**/*.parquet").count("*").fetchall() == [(4,)]
     assert len(to_rows(found)) == (4 if as_of is None else 3)
+
+
+# V3
+@pytest.mark.parametrize("as_of", [None, 1])
+@pytest.mark.parametrize("scheme", ["", "memory:/"])
+def test_a_dataset_that_read_returned_is_pickled_and_shows_its_files(lake: str, scheme: str, as_of: int | None) -> None:
+    path = f"{scheme}{lake}/t"
+    io = merganser.PyArrowDatasetIO()
+    for value in "ab":
+        io.merge(table([1, 2], value), path, "upsert", "id", retain=5)
+    found = io.read(path, as_of=as_of)
+    copy = pickle.loads(pickle.dumps(found))  # noqa: S301  made here
+    assert to_rows(copy) == to_rows(found)
+    assert len(found.files) == 1
+    for name in found.files:
+        assert found.filesystem.open_input_file(name).read().startswith(b"PAR1")

@@ -26,7 +26,7 @@ from merganser.core.storage import liveness
 from merganser.core.storage.lease import BEAT, LEASE
 from merganser.core.storage.location import locate
 from merganser.core.storage.staging import JOURNAL, choose_control_folder, find_staging
-from merganser.errors import ConcurrentWriteError, MerganserError
+from merganser.errors import ConcurrentWriteError, DatasetMergeError, MerganserError
 
 if TYPE_CHECKING:
     from merganser.core.storage.remote import RemoteStore
@@ -156,3 +156,22 @@ def leave_journal(name: str, path: str) -> None:
     with without_heartbeats(), stop(Stop(die, matches=is_next)), pytest.raises(KilledError):
         CHANGES[name][0](path)
     assert has_journal()
+
+
+def test_a_commit_that_was_journaled_is_never_reported_as_not_published() -> None:
+    # N4: the store fails while the commit is published, and meanwhile the lease was lost
+    path = "memory://journaled/t"
+    prepare(path)
+    store, control = cast("RemoteStore", locate(path).store), choose_control_folder(locate(path))
+
+    def meanwhile() -> None:
+        for name in store.list_names(control):
+            if name.startswith(LEASE):
+                store.remove(f"{control}/{name}")
+        raise OSError("no route to the store")
+
+    one = Stop(meanwhile, matches=lambda name, _: name == "replace")
+    with without_heartbeats(), stop(one), pytest.raises(DatasetMergeError, match="journaled but not fully published"):
+        upsert(path, {1: "mine"})
+    assert merganser.recover(path)
+    assert (1, "mine") in read_rows(path)

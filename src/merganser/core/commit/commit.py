@@ -157,6 +157,7 @@ class Session:
             if not self._has_mark:
                 store.write_small(f"{self.control}/{name_place_marker(self.location, self.control)}", b"")
             check_lock()
+            self._is_journaled = True
             with (
                 _translate_publish_errors(self.location, staging),
                 _accept_completion(self.location.store, self.control, journal.history),

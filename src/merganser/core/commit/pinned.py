@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow.fs as pafs
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from merganser.core.commit.states import AsOf
     from merganser.core.storage.location import Location
+    from merganser.core.storage.remote import RemoteStore
 
 
 def open_pinned_dataset(location: Location, as_of: AsOf | None = None) -> pads.Dataset:
@@ -48,10 +50,23 @@ def _open(pinned: Snapshot) -> pads.Dataset:
 class _Holder(pafs.FSSpecHandler):  # type: ignore[misc]  # PyArrow has no types
     """Keeps a snapshot for as long as Arrow keeps a dataset, or a scanner of it.
 
-    Nothing is read through it: a thread of DuckDB that scans a dataset, and one of Arrow that calls Python for a file,
-    would wait for each other.
+    Arrow reads nothing through it: a thread of DuckDB that scans a dataset, and one of Arrow that calls Python for a
+    file, would wait for each other.
     """
 
     def __init__(self, pinned: Snapshot) -> None:
-        super().__init__(None)
         self.pinned = pinned
+
+    @cached_property
+    def fs(self) -> Any:
+        """The filesystem of fsspec, for those who read the files of the dataset themselves."""
+        store = self.pinned.location.store
+        if not store.is_local:
+            return cast("RemoteStore", store).filesystem
+        from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415  slow to load
+
+        return LocalFileSystem()
+
+    def __reduce__(self) -> tuple[type[pafs.FSSpecHandler], tuple[Any]]:
+        # A pickled dataset reads the files of this one while this one exists.
+        return pafs.FSSpecHandler, (self.fs,)

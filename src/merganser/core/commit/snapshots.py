@@ -79,11 +79,12 @@ class Snapshot:
         self.location = location
         self._folder = folder
         self._claim = claim
-        self._finalizer = weakref.finalize(self, _abandon, location.store.is_local, folder, claim, os.getpid())
+        self._process = os.getpid()
+        self._finalizer = weakref.finalize(self, _abandon, location.store.is_local, folder, claim, self._process)
 
     def remove(self) -> None:
-        """Remove the folder, unless that was done."""
-        if self._finalizer.detach() is not None:
+        """Remove the folder, unless that was done, or is for the process that made it."""
+        if self._finalizer.detach() is not None and os.getpid() == self._process:
             remove_snapshot(self.location.store, self._folder)
             self._release()
 
@@ -100,11 +101,13 @@ class Snapshot:
 def _abandon(is_local: bool, folder: str, claim: Claim | None, process: int) -> None:  # noqa: FBT001  of `finalize`
     """Remove the folder of a snapshot that nobody removed; the next writer removes what is left."""
     # A forked process has the object, but the snapshot is its parent's.
-    if os.getpid() == process and is_local:
+    if os.getpid() != process:
+        return
+    if is_local:
         # The collector may call this while any lock is held, so no thread pool and no client of a store will do.
         shutil.rmtree(folder, ignore_errors=True)
         remove_if_empty(os.path.dirname(folder))
-    if os.getpid() == process and claim is not None:
+    if claim is not None:
         claim.release()
 
 

@@ -39,7 +39,13 @@ from merganser.core.storage.location import locate
 from merganser.core.storage.lock import LOCK_TIMEOUT
 from merganser.core.storage.staging import choose_control_folder
 from merganser.display import pluralize
-from merganser.errors import DuplicateKeyError, InvalidArgumentError
+from merganser.errors import (
+    ColumnTypeError,
+    ColumnValueError,
+    DuplicateKeyError,
+    InvalidArgumentError,
+    KeyColumnError,
+)
 
 if TYPE_CHECKING:
     import os
@@ -96,6 +102,7 @@ def changes(
     keys = normalize_keys(key_columns) if key_columns is not None else _find_keys(location)
     check_key_columns(schema, keys, "target")
     check_audit_names(schema.names, has_old_rows=True)
+    _check_old_keys(pair.before, keys, since)
     types = {field.name: to_value_type(field.type) for field in schema}
     spec = AuditSpec(
         columns=schema.names,
@@ -105,7 +112,7 @@ def changes(
         is_stored=False,
         schema=make_audit_schema(types, has_old_rows=True),
     )
-    return _compare(_conform(pair.before, types), _conform(pair.after, types), spec)
+    return _compare(_conform(pair.before, types, since), _conform(pair.after, types, since), spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +153,30 @@ def _find_keys(location: Location) -> list[str]:
     return found
 
 
-def _conform(table: pa.Table, types: dict[str, pa.DataType]) -> pa.Table:
+def _check_old_keys(before: pa.Table, keys: Sequence[str], since: AsOf) -> None:
+    """Refuse keys that the rows of the past state did not have."""
+    missing = [name for name in keys if before.num_rows and name not in before.column_names]
+    if missing:
+        raise KeyColumnError(
+            f"Key column {missing[0]!r} did not exist as of {since!s}, so rows cannot be matched by it. Set key_columns"
+            " to columns that both states have, or ask for the changes since a later commit."
+        )
+
+
+def _conform(table: pa.Table, types: dict[str, pa.DataType], since: AsOf) -> pa.Table:
     """Give rows the present columns; those that they did not have are NULL."""
-    columns = {
-        name: cast_column(table.column(name), data_type, name)
-        if name in table.column_names
-        else pa.nulls(table.num_rows, data_type)
-        for name, data_type in types.items()
-    }
+    columns = {}
+    for name, data_type in types.items():
+        if name not in table.column_names:
+            columns[name] = pa.nulls(table.num_rows, data_type)
+            continue
+        try:
+            columns[name] = cast_column(table.column(name), data_type, name)
+        except (ColumnTypeError, ColumnValueError) as error:
+            raise ColumnTypeError(
+                f"Column {name!r} was {table.column(name).type} as of {since!s} and is {data_type} now, and not all of "
+                "its values can be cast, so changes cannot be listed. Ask for the changes since a later commit."
+            ) from error
     return pa.table(columns, schema=pa.schema(list(types.items())))
 
 

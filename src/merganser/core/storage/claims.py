@@ -39,7 +39,11 @@ def claim_folder(store: Store, make_path: Callable[[], str]) -> Claim:
     """Create a folder under a new path and claim it; object stores have no such locks, so there it is only created."""
     for _ in range(MAX_ATTEMPTS):
         folder = make_path()
-        store.make_folder(folder)
+        try:
+            store.make_folder(folder)
+        except FileNotFoundError:
+            # Another process has just removed the folder above, which was empty.
+            continue
         if not store.is_local:
             return Claim(folder, None)
         try:

@@ -107,7 +107,8 @@ class LocalStore(Store):
         try:
             os.mkdir(path)
         except FileExistsError:
-            if not os.path.isdir(path):
+            # A folder may have been removed again.
+            if os.path.lexists(path) and not os.path.isdir(path):
                 raise
             return
         with contextlib.suppress(OSError), _open_descriptor(path) as descriptor:
