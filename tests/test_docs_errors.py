@@ -582,6 +582,10 @@ def no_supported_query(_: pytest.MonkeyPatch) -> None:
     graph().query("MATCH (p:Job) WITH p RETURN p")
 
 
+def too_large_a_query(_: pytest.MonkeyPatch) -> None:
+    graph().nodes("Job").where({f"p{number}": 1 for number in range(1200)}).exec()
+
+
 def no_graph(_: pytest.MonkeyPatch) -> None:
     Path("notes.txt").write_text("This is no database." * 100, "utf-8")
     GraphDatabase("notes.txt")
@@ -750,6 +754,7 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
         no_state,
         no_keys_to_compare,
         no_supported_query,
+        too_large_a_query,
     ],
     "SqlError": [no_merge],
     "MissingExtraError": [no_package, no_filesystem, no_java, other_executors, windows],

@@ -13,6 +13,8 @@ from tests.graph.graph_oracle import assert_unchanged, dump
 
 from merganser.errors import InvalidArgumentError, MergeConflictError, MergePerformanceWarning
 from merganser.graph import Edges, GraphDatabase, Nodes, Paths, Rows
+from merganser.graph.querying.text_parser import parse_query
+from merganser.graph.querying.text_query import QueryOptions, run_query
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -273,6 +275,19 @@ def test_a_query_gives_what_it_asks_for(jobs: GraphDatabase) -> None:  # L5
     assert ask(jobs, "(#3)-[* {since > 2024}]-(:Job {url: '/2'})") == []
 
 
+@pytest.mark.parametrize("name", ["count", '"in all"', "`in all`", "distinct", "asc", "j"])
+def test_rows_are_sorted_by_a_column_of_any_name(jobs: GraphDatabase, name: str) -> None:  # L5
+    found = ask(jobs, f"MATCH (j:Job) RETURN j.url AS url, count(*) AS {name} ORDER BY {name} DESC, url DESC")
+    assert [row["url"] for row in found] == sorted((row["url"] for row in found), reverse=True)
+    assert [*found[0]] == ["url", name.strip('"`')]
+
+
+@pytest.mark.parametrize("text", ["(:Job)-->()", "(#1)", "(#1)-[*]-()", "(:Job)"])
+def test_a_limit_below_zero_is_refused(jobs: GraphDatabase, text: str) -> None:  # L6
+    with pytest.raises(InvalidArgumentError, match="limit is -1; give an integer of 0 or more"):
+        run_query(jobs._store, parse_query(text, {}), QueryOptions(limit=-1))
+
+
 def test_rows_hold_records_values_and_times(jobs: GraphDatabase) -> None:  # L5
     (row,) = ask(jobs, "MATCH (j:Job {url: '/3'})-[r]->(c) RETURN j, r, j.id, id(j), type(r), created_at(c), j.none;")
     assert row == {
@@ -338,7 +353,6 @@ def test_parameters_take_the_place_of_every_value(jobs: GraphDatabase) -> None: 
 
 # Each text, where it is refused, and why.
 REFUSED = [
-    ("OPTIONAL MATCH (n) RETURN n", 1, "expected ("),
     ("MATCH (n) OPTIONAL MATCH (m) RETURN n", 11, "OPTIONAL is not supported here; use two queries"),
     ("MATCH (n) WITH n RETURN n", 11, "WITH is not supported here"),
     ("MATCH (n) MATCH (m) RETURN n", 11, "one MATCH with a comma"),
@@ -377,6 +391,12 @@ REFUSED = [
     ("MATCH (a) RETURN a.x / 2", 22, "arithmetic is not supported"),
     ("MATCH (a) RETURN a.x, a.x", 26, "two columns are called 'a.x'"),
     ("MATCH (a) RETURN a ORDER BY b", 29, "'b' is not a variable"),
+    ("MATCH (a) RETURN a.x ORDER BY count", 31, "'count' is not a variable"),
+    ("MATCH (a)-[r]-() WHERE a = r RETURN a", 26, "a node is compared with a node, and an edge with an edge"),
+    ("MATCH (a) WHERE a.x = 1\u0663 RETURN a", 24, "expected the end"),
+    ("OPTIONAL MATCH (a) RETURN a", 1, "OPTIONAL is not supported here; use two queries"),
+    ("CREATE (a:Job)", 1, "CREATE is not supported here; use MERGE, or create_node"),
+    ("MERGE (a:Job {u: 1}) RETURN a.u, a.u", 37, "two columns are called 'a.u'"),
     ("MATCH (a) RETURN a LIMIT", 25, "expected a value"),
     ("MATCH (a {x: 'b\\q'}) RETURN a", 14, "the string has an unknown escape"),
     ("[X] RETURN x", 5, "put () at both ends"),
@@ -427,6 +447,8 @@ def test_what_is_not_supported_is_refused_with_its_position(
         ("MATCH (a) WHERE a.x IN 7 RETURN a", "Property 'x' cannot be in 7"),
         ("MATCH (a) WHERE type(a) = 7 RETURN a", "type is compared with 7"),
         ("MATCH (a) WHERE created_at(a) < 7 RETURN a", "created_at cannot be compared with 7"),
+        (f"(:Job {{{', '.join(f'p{number}: 1' for number in range(1200))}}})", "The query is too large for SQLite"),
+        (f"MATCH (a) RETURN {', '.join(f'a.p{number}' for number in range(2100))}", "Use fewer conditions or columns"),
     ],
 )
 def test_what_cannot_be_computed_is_refused(jobs: GraphDatabase, text: str, reason: str) -> None:  # L6

@@ -68,10 +68,14 @@ class ClauseParser(Scanner):
         """Refuse whatever follows."""
         self.skip(";")
         if not self.is_at_end():
-            word = self.peek_word()
-            if word in _UNSUPPORTED:
-                raise self.make_error(f"{word} is not supported here; {_UNSUPPORTED[word]}")
+            self.refuse_unsupported()
             raise self.make_error(reason)
+
+    def refuse_unsupported(self) -> None:
+        """Refuse a clause of openCypher that is not supported."""
+        word = self.peek_word()
+        if word in _UNSUPPORTED:
+            raise self.make_error(f"{word} is not supported here; {_UNSUPPORTED[word]}")
 
     def parse_where(self) -> Expression | None:
         """Parse WHERE and its expression, if there is one."""
@@ -153,6 +157,8 @@ class ClauseParser(Scanner):
 
     def check_operands(self, left: Operand, operator: str, right: Operand, position: int) -> None:
         """Refuse two operands that cannot be compared with each other."""
+        if left.kind == right.kind == "record" and self.variables[left.variable] != self.variables[right.variable]:
+            raise self.make_error("a node is compared with a node, and an edge with an edge", position)
         alike = left.kind == right.kind and (left.kind != "field" or (left.name == "id") == (right.name == "id"))
         if not alike or (left.kind == "field" and "type" in {left.name, right.name} and left.name != right.name):
             message = "a property is compared with a property, an id with an id, and a time with a time"
@@ -205,11 +211,8 @@ class ClauseParser(Scanner):
         is_distinct = False
         if self.skip_words("RETURN"):
             is_distinct = self.skip_words("DISTINCT")
-            items = self.parse_list(self.parse_item)
+            items = self.parse_items()
         names = [item.name for item in items]
-        for name in names:
-            if names.count(name) > 1:
-                raise self.make_error(f"two columns are called {name!r}; rename one with AS")
         order = self.parse_list(lambda: self.parse_order(names)) if self.skip_words("ORDER BY") else []
         skip = self.parse_count("SKIP") or 0
         limit = self.parse_count("LIMIT")
@@ -221,6 +224,15 @@ class ClauseParser(Scanner):
         while self.skip(","):
             found.append(read())
         return found
+
+    def parse_items(self) -> list[ReturnItem]:
+        """Parse the columns of the result."""
+        items: list[ReturnItem] = self.parse_list(self.parse_item)
+        names = [item.name for item in items]
+        for name in names:
+            if names.count(name) > 1:
+                raise self.make_error(f"two columns are called {name!r}; rename one with AS")
+        return items
 
     def parse_item(self) -> ReturnItem:
         """Parse a column of the result."""
@@ -246,7 +258,7 @@ class ClauseParser(Scanner):
         """Parse what rows are sorted by: the name of a column of the result, or what a column may be."""
         position = self.skip_spaces()
         by: str | ReturnItem = ""
-        if self.starts_with("`") or self.peek_word() not in {"", "COUNT"}:
+        if self.starts_with("`") or self.starts_with('"') or self.peek_word():
             by = self.read_name("a column")
         if by not in names or self.starts_with(".") or self.starts_with("("):
             self.position = position

@@ -43,6 +43,7 @@ def parse_query(text: str, parameters: Mapping[str, Any]) -> ParsedQuery:
     if parser.peek_word() == "MERGE":
         return parser.parse_merges()
     parser.has_variables = parser.skip_words("MATCH")
+    parser.refuse_unsupported()
     if parser.starts_with("[") and not parser.has_variables:
         found = ParsedQuery(paths=(ParsedPath((), (parser.parse_edge(),)),))
         parser.finish("put () at both ends of the edge to use further clauses")
@@ -86,7 +87,7 @@ class _Parser(ClauseParser):
             path = self.parse_path()
             merges.append(MergeClause(path, *self.parse_assignments(), position))
         start = self.skip_spaces()
-        items = self.parse_list(self.parse_item) if self.skip_words("RETURN") else []
+        items = self.parse_items() if self.skip_words("RETURN") else []
         if any(item.is_count for item in items):
             raise self.make_error("RETURN after MERGE takes variables, properties and fields, not counts", start)
         self.finish("expected ON CREATE SET, ON MATCH SET, another MERGE, RETURN or the end")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from merganser.errors import InvalidArgumentError
+from merganser.graph.querying.conditions import check_integer
 from merganser.graph.querying.match_query import MatchQuery
 from merganser.graph.querying.query import EdgeQuery, NodeQuery, query_edges, query_nodes
 from merganser.graph.querying.results import Edges, Nodes, Paths, Rows
@@ -65,6 +66,8 @@ def _build_query(
 ) -> NodeQuery | EdgeQuery | MatchQuery | Traversal:
     """Build what reads the nodes, edges, paths or rows that a query asks for."""
     path = query.paths[0]
+    if options.limit is not None:
+        check_integer("limit", options.limit, 0)
     if not path.nodes:
         return _build_edge_query(store, path.edges[0], options)
     if not path.edges and path.nodes[0].id is None and not query.has_clauses:

@@ -170,6 +170,10 @@ class Store:
                 f"{self.path!r} cannot be used as a graph database: {error}. Uncommitted changes are undone. Check "
                 "that it is the right file, that it may be read and written, and that the disk has space."
             ) from error
+        if str(error).startswith(_SIZE_ERRORS):
+            raise InvalidArgumentError(
+                f"The query is too large for SQLite: {error}. Use fewer conditions or columns, or several queries."
+            ) from error
         raise error
 
     def _get_connection(self) -> _ThreadConnection:
@@ -295,6 +299,8 @@ _FILE_ERROR_CODES = {
     *(sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY),
     *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB),
 }
+# What SQLite says of a statement with too many parts: conditions, parameters, columns or terms.
+_SIZE_ERRORS = ("Expression tree is too large", "too many ")
 # The statements that start, undo and end a transaction, and a nested one.
 _TRANSACTION = ("BEGIN IMMEDIATE", ("ROLLBACK",), "COMMIT")
 _SAVEPOINT = ("SAVEPOINT merganser", ("ROLLBACK TO merganser", "RELEASE merganser"), "RELEASE merganser")
