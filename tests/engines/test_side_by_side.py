@@ -19,6 +19,7 @@ from tests.support import list_data_files, load, open_dataset_io, put, snapshot
 import merganser
 from merganser.core.commit.commit import Session
 from merganser.core.merge.attempt import Stager
+from merganser.core.storage.local import LocalStore
 from merganser.errors import ConcurrentWriteError, DuplicateKeyError, LockTimeoutError, PartitionMoveError
 
 if TYPE_CHECKING:
@@ -325,3 +326,24 @@ def test_files_that_vanish_while_they_are_read_do_not_fail_a_merge(io: AnyDatase
         io.merge(table(rows([0, 11], "mine")), path, "upsert", "id")
     expected = oracle.merge({"f": BEFORE}, rows([0, 11], "mine"), "upsert", ["id"], ["day"]).rows
     assert oracle.to_multiset(load(io, path).to_pylist()) == oracle.to_multiset(expected)
+
+
+# V1
+def test_a_half_published_commit_of_a_writer_that_stalls_is_waited_for(lake: str) -> None:
+    path, io, done = f"{lake}/t", merganser.PyArrowDatasetIO(), list[str]()
+    write_target(path, BEFORE)
+    original = LocalStore.replace
+
+    def replace(self: LocalStore, source: str, target: str) -> None:
+        original(self, source, target)
+        if target.startswith(f"{path}/day=tue/") and not done:
+            done.append(target)
+            # For now, the row is in two partitions.
+            with pytest.raises(LockTimeoutError, match="held by"):
+                io.merge(table(rows([0], "mine", "tue")), path, "upsert", "id", lock_timeout=0.1)
+
+    with mock.patch.object(LocalStore, "replace", replace):
+        io.merge(table(rows([0], "theirs", "tue")), path, "upsert", "id", on_partition_move="move")
+    assert done
+    io.merge(table(rows([0], "mine", "tue")), path, "upsert", "id")
+    assert [row for row in load(io, path).to_pylist() if row["id"] == 0] == rows([0], "mine", "tue")

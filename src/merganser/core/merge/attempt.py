@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
+from merganser.core.commit.commit import has_pending_commit
 from merganser.core.commit.history import find_newest_id, has_undo_since
 from merganser.core.commit.journal import list_staged
 from merganser.core.dataset.snapshot import compare_files, find_changed_files
@@ -110,7 +111,8 @@ class Stager(Generic[StagedT]):
             staged = self._stage(source, fitted)
             self._flush(staged.journal)
         except BaseException as error:
-            if isinstance(error, Exception) and self._find_changes(target):
+            # Of a commit that is being published, some files are as they were and others as they will be.
+            if isinstance(error, Exception) and (has_pending_commit(target.location) or self._find_changes(target)):
                 return None
             raise
         return Attempt(fitted, staged)
