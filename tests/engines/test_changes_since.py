@@ -13,7 +13,14 @@ from tests.support import put
 
 import merganser
 from merganser.core.maintenance import changes as changes_module
-from merganser.errors import ColumnTypeError, DuplicateKeyError, InvalidArgumentError, KeyColumnError, NotRetainedError
+from merganser.errors import (
+    ColumnTypeError,
+    DuplicateKeyError,
+    InvalidArgumentError,
+    KeyColumnError,
+    NotRetainedError,
+    TargetPathError,
+)
 
 if TYPE_CHECKING:
     from tests.support import AnyDatasetIO
@@ -165,3 +172,32 @@ def test_a_key_or_type_that_the_past_state_did_not_have_is_refused(lake: str) ->
     merganser.alter(path, rename={"k": "id"}, retain=9)
     merganser.merge(pa.table({"id": [3], "w": [1]}), path, key_columns="id", retain=9)
     assert [row["merge_action"] for row in merganser.changes(path, 2).to_pylist()] == ["insert"]
+
+
+# V7
+def test_columns_added_since_to_several_files_are_null_before(lake: str) -> None:
+    path = f"{lake}/t"
+    rows = {"id": list(range(6)), "day": list("aabbcc")}
+    merganser.merge(rows, path, key_columns="id", partition_columns="day", retain=9)
+    merganser.alter(path, add={"n": "int64", "s": pa.struct([pa.field("x", pa.int64(), nullable=False)])}, retain=9)
+    merganser.merge(
+        {"id": [0, 3], "n": [1, 2], "s": [{"x": 1}] * 2, "day": ["a", "b"]}, path, key_columns="id", retain=9
+    )
+    found = merganser.changes(path, 2).sort_by("id").to_pylist()
+    assert [(row["id"], row["n"], row["s"], row["merge_old"]) for row in found] == [
+        (0, 1, {"x": 1}, {"id": 0, "n": None, "s": None, "day": "a"}),
+        (3, 2, {"x": 1}, {"id": 3, "n": None, "s": None, "day": "b"}),
+    ]
+
+
+# V7
+def test_changes_from_and_to_a_state_without_files(lake: str) -> None:
+    path = f"{lake}/t"
+    merganser.merge({"id": [1, 2]}, path, key_columns="id", retain=9)
+    merganser.undo(path)
+    # There is no schema to list changes with.
+    with pytest.raises(TargetPathError, match="no Parquet files"):
+        merganser.changes(path, 0)
+    merganser.merge({"id": [3]}, path, key_columns="id", retain=9)
+    (found,) = merganser.changes(path, 1).to_pylist()
+    assert (found["id"], found["merge_action"]) == (3, "insert")

@@ -285,9 +285,11 @@ def _fill_once(plan: _Plan, made: Location) -> bool:
     made.store.remove_folder(made.root)
     try:
         state = go_back(location, control, present, plan.as_of)
-        if not state.paths:
+        if plan.choose is not None:
+            state = plan.choose(present, state)
+        elif not state.paths:
             raise make_no_files_error(location)
-        _fill_folder(plan, plan.choose(present, state) if plan.choose else state, made)
+        _fill_folder(plan, state, made)
     except NotRetainedError:
         if find_newest_id(store, control) == newest:
             raise

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merganser.core.columnar.equality import compare_rows
-from merganser.core.columnar.take import empty_table, take, to_array
+from merganser.core.columnar.take import align_chunks, empty_table, null_array, take, to_array
 from merganser.core.commit.history import read_records
 from merganser.core.commit.snapshots import make_snapshot
 from merganser.core.commit.states import State
@@ -168,7 +168,7 @@ def _conform(table: pa.Table, types: dict[str, pa.DataType], since: AsOf) -> pa.
     columns = {}
     for name, data_type in types.items():
         if name not in table.column_names:
-            columns[name] = pa.nulls(table.num_rows, data_type)
+            columns[name] = null_array(table.num_rows, data_type)
             continue
         try:
             columns[name] = cast_column(table.column(name), data_type, name)
@@ -177,7 +177,7 @@ def _conform(table: pa.Table, types: dict[str, pa.DataType], since: AsOf) -> pa.
                 f"Column {name!r} was {table.column(name).type} as of {since!s} and is {data_type} now, and not all of "
                 "its values can be cast, so changes cannot be listed. Ask for the changes since a later commit."
             ) from error
-    return pa.table(columns, schema=pa.schema(list(types.items())))
+    return align_chunks(pa.table(columns, schema=pa.schema(list(types.items()))))
 
 
 def _compare(before: pa.Table, after: pa.Table, spec: AuditSpec) -> pa.Table:
