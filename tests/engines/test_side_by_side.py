@@ -18,6 +18,8 @@ from tests.support import list_data_files, load, open_dataset_io, put, snapshot
 
 import merganser
 from merganser.core.commit.commit import Session
+from merganser.core.dataset import statistics_cache
+from merganser.core.dataset.file_statistics import ReferenceFile
 from merganser.core.merge.attempt import Stager
 from merganser.core.storage.local import LocalStore
 from merganser.errors import ConcurrentWriteError, DuplicateKeyError, LockTimeoutError, PartitionMoveError
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tests.support import AnyDatasetIO
+
+    from merganser.core.dataset.file_statistics import DataFile, FileSummary
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("day", pa.string())])
 DAYS = ["mon", "tue", "wed"]
@@ -253,13 +257,36 @@ def test_random_changes_have_a_serial_order(engine: str) -> None:
         other = [make_change(rnd, is_own=False) for _ in range(rnd.randint(1, 3))]
         # Rows move only where that is asked for; whether others' moves are refused is tested elsewhere.
         other = [Change(one.action, one.rows, one.options | MOVE) if one.action in MOVING else one for one in other]
-        with tempfile.TemporaryDirectory() as lake:
+        # With the cache of statistics, and without.
+        fewest = mock.patch.object(statistics_cache, "MIN_FILES", rnd.choice([2, statistics_cache.MIN_FILES]))
+        with tempfile.TemporaryDirectory() as lake, fewest:
             check(io, f"{lake}/t", before, other, make_change(rnd, is_own=True))
 
     settings(max_examples=count)(given(seed=st.integers(0, 1 << 32))(check_seed))()
 
 
 MOVING = {"upsert", "update", "full_merge", "deduplicate"}
+
+
+# V1
+def test_files_that_others_left_alone_are_not_read_again_under_the_lock(lake: str) -> None:
+    # The first file, with which others are compared, is one that changes.
+    write_target(path := f"{lake}/t", BEFORE)
+    io, read = open_dataset_io("arrow"), list[str]()
+    settle, summarise = Stager.settle, ReferenceFile.summarise
+
+    def note(self: ReferenceFile, file: DataFile) -> FileSummary:
+        read.append(file.rel)
+        return summarise(self, file)
+
+    def settle_noted(self: Stager[Any], attempt: Any) -> Any:
+        with mock.patch.object(ReferenceFile, "summarise", note):
+            return settle(self, attempt)
+
+    others = between(lambda: io.merge(table(rows([0], "theirs")), path, "update", "id"))
+    with others, mock.patch.object(Stager, "settle", settle_noted):
+        io.merge(table(rows([12], "mine")), path, "upsert", "id")
+    assert read == ["day=mon/f0.parquet"]
 
 
 # V1

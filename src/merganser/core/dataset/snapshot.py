@@ -14,7 +14,7 @@ from merganser.core.dataset.file_statistics import DataFile, ReferenceFile, drop
 from merganser.core.dataset.listing import find_partition_columns, list_dataset, list_identities
 from merganser.core.dataset.mixed_schemas import unify_schemas
 from merganser.core.dataset.nesting import check_above
-from merganser.core.dataset.statistics_cache import summarise_files
+from merganser.core.dataset.statistics_cache import can_compare, summarise_changed_files, summarise_files
 from merganser.core.dataset.target import Target, Template
 from merganser.core.model.partitions import check_partition_type
 from merganser.core.model.schema import check_unique, decode_schema, encode_schema, to_value_type
@@ -48,10 +48,12 @@ def load_target(
     *,
     refuse_nested: bool = False,
     bounded: Sequence[str] = (),
+    before: Target | None = None,
 ) -> Target:
     """Take a snapshot for a merge on these keys (none for a plain write); `run_tasks` is the engine's.
 
-    It has the bounds of keys, and of other columns that are `bounded`.
+    It has the bounds of keys, and of other columns that are `bounded`. Files that are as they were in the snapshot
+    `before`, of the same merge, are not read again.
 
     With `refuse_nested`, nested datasets are refused; enclosing ones were checked by `check_target`.
     Partition types come from the dataset's record, else from the source's columns, else they are strings (H2).
@@ -77,7 +79,11 @@ def load_target(
         key_types={name: first_types[name] for name in keys if name in first_types}
         | {name: first_types[name] for name in bounded if not pa.types.is_nested(first_types.get(name, pa.struct([])))},
     )
-    summaries, footers, cache_update = summarise_files(reference, files, listed_at, run_tasks)
+    if before is not None and can_compare(reference, before):
+        found = summarise_changed_files(reference, files, listed_at, run_tasks, before)
+    else:
+        found = summarise_files(reference, files, listed_at, run_tasks)
+    summaries, footers, cache_update = found
     file_schema = _unify_schemas(location, files, summaries, list(types))
     schema = pa.schema([*file_schema, *types.items()])
     check_key_columns(schema, keys, "target")
@@ -89,6 +95,7 @@ def load_target(
         partition_types=types,
         file_schema=file_schema,
         template=_make_template(first, first_schema, own_schema).fit(own_schema, file_schema),
+        reference=reference,
         listed_at=listed_at,
         footers=footers,
         cache_update=cache_update,

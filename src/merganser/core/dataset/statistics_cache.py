@@ -10,7 +10,7 @@ import hashlib
 import json
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from merganser.core.dataset.file_statistics import DataFile, FileSummary, Footers, ReferenceFile
+    from merganser.core.dataset.target import Target
     from merganser.core.storage.staging import Staging
 
 CACHE_NAME = "bounds.cache"
@@ -68,11 +69,49 @@ def summarise_files(
         missing = [files[number] for number in np.flatnonzero(places < 0).tolist()]
         found = run_tasks(replace(reference, keeps_footers=len(missing) < MIN_FILES).summarise, missing)
         summaries = _join(cache.summaries, to_columns(reference, found, cache.summaries.schemas[1:]), places)
-    new = sum(file.is_settled(listed_at) for file in missing)
-    # To write the cache of many files takes longer than to read a few footers again.
-    is_worthwhile = new > 0 and new * _MAX_FILES_PER_NEW >= len(files)
-    update = CacheUpdate(reference, files, summaries, listed_at) if is_worthwhile else None
-    return summaries, _collect_footers(missing, found), update
+    update = CacheUpdate(reference, files, summaries, listed_at)
+    return summaries, _collect_footers(missing, found), update if _is_worthwhile(update, missing) else None
+
+
+def summarise_changed_files(
+    reference: ReferenceFile,
+    files: Sequence[DataFile],
+    listed_at: int,
+    run_tasks: Callable[[Callable[[DataFile], FileSummary], Sequence[DataFile]], list[FileSummary]],
+    before: Target,
+) -> tuple[Summaries, Footers, CacheUpdate | None]:
+    """Load the statistics of files that are new or other than in an earlier snapshot, and take the rest from there."""
+    known = {(file.rel, file.identity): place for place, file in enumerate(before.files)}
+    places = np.array([known.get((file.rel, file.identity), -1) for file in files], np.int64)
+    missing = [files[number] for number in np.flatnonzero(places < 0).tolist()]
+    cached = cast("Summaries", before.summaries)
+    found = run_tasks(replace(reference, keeps_footers=len(missing) < MIN_FILES).summarise, missing)
+    summaries = _join(cached, to_columns(reference, found, cached.schemas[1:]), places)
+    unchanged = {file.rel for file, place in zip(files, places.tolist(), strict=True) if place >= 0}
+    footers = {rel: footer for rel, footer in before.footers.items() if rel in unchanged}
+    update = CacheUpdate(reference, files, summaries, listed_at)
+    saves = before.cache_update is not None or (len(files) >= MIN_FILES and _is_worthwhile(update, missing))
+    return summaries, {**footers, **_collect_footers(missing, found)}, update if saves else None
+
+
+def can_compare(reference: ReferenceFile, before: Target) -> bool:
+    """Check that the files of an earlier snapshot were compared with a first file of the same columns."""
+    first = before.reference
+    return (
+        first is not None
+        and before.summaries is not None
+        and before.summaries.key_types == reference.key_types == first.key_types
+        and before.partition_types == reference.partition_types
+        and first.schema.equals(reference.schema, check_metadata=True)
+        and before.summaries.schemas[0].equals(reference.schema, check_metadata=True)
+        and _format_parquet_schema(first) == _format_parquet_schema(reference)
+    )
+
+
+def _is_worthwhile(update: CacheUpdate, missing: Sequence[DataFile]) -> bool:
+    """Check for enough new files: to write the cache of many takes longer than to read a few footers again."""
+    new = sum(file.is_settled(update.listed_at) for file in missing)
+    return new > 0 and new * _MAX_FILES_PER_NEW >= len(update.files)
 
 
 def _collect_footers(files: Sequence[DataFile], read: Sequence[FileSummary]) -> Footers:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from merganser.core.dataset.file_statistics import DataFile, Footers, Summaries
+    from merganser.core.dataset.file_statistics import DataFile, Footers, ReferenceFile, Summaries
     from merganser.core.dataset.statistics_cache import CacheUpdate
     from merganser.core.model.engine import GroupNumber
     from merganser.core.model.file_shape import FileShape
@@ -57,6 +57,7 @@ class Target:
     partition_types: Mapping[str, pa.DataType]
     file_schema: pa.Schema | None = None  # of all files, whether they have it already or are to get it
     template: Template | None = None
+    reference: ReferenceFile | None = None  # the first file, with which others were compared
     schema_before: pa.Schema | None = None  # if this is the schema that a merge gives it, the one before
     listed_at: int = 0  # when the listing began, in nanoseconds
     footers: Footers = field(default_factory=dict)  # kept so that each is read once only

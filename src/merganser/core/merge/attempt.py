@@ -122,14 +122,15 @@ class Stager(Generic[StagedT]):
         changed = set[str]() if attempt is None else self._find_changes(attempt.fitted.target)
         if attempt is not None and not changed:
             return replace(attempt, is_settled=True)
-        fitted = self._fit()
+        fitted = self._fit(None if attempt is None else attempt.fitted.target)
         if attempt is not None and self._is_unaffected(attempt, fitted):
             staged = attempt.staged.rebase(attempt.fitted.target, fitted.target)
             return Attempt(fitted, staged, is_settled=True)
         return Attempt(fitted, self._stage(self._conform(fitted), fitted))
 
-    def _fit(self) -> FittedMerge:
-        return fit_source(self._engine, self._opened, self._session.location, self._request, self._staging)
+    def _fit(self, before: Target | None = None) -> FittedMerge:
+        location = self._session.location
+        return fit_source(self._engine, self._opened, location, self._request, self._staging, before=before)
 
     def _conform(self, fitted: FittedMerge) -> ConformedSource:
         if self._conformed is None:

@@ -102,10 +102,16 @@ def derive_clauses(opened: OpenedSource, request: Request) -> tuple[OpenedSource
 
 
 def fit_source(
-    engine: Engine, opened: OpenedSource, location: Location, request: Request, staging: Staging | None
+    engine: Engine,
+    opened: OpenedSource,
+    location: Location,
+    request: Request,
+    staging: Staging | None,
+    *,
+    before: Target | None = None,
 ) -> FittedMerge:
-    """Validate the columns of the source against the target."""
-    target, source_schema = _load_target(engine, opened, location, request)
+    """Validate the columns of the source against the target, of which an earlier snapshot may be known."""
+    target, source_schema = _load_target(engine, opened, location, request, before)
     evolves = request.options.schema_mode == "evolve"
     if staging is None:
         # Without the lock, files may be replaced while they are read.
@@ -175,7 +181,7 @@ def check_rows(fitted: FittedMerge, source: ConformedSource) -> PreparedMerge:
 
 
 def _load_target(
-    engine: Engine, opened: OpenedSource, location: Location, request: Request
+    engine: Engine, opened: OpenedSource, location: Location, request: Request, before: Target | None
 ) -> tuple[Target, pa.Schema]:
     """Read the target's files, and the source's columns without the operation column."""
     schema, options = opened.schema, request.options
@@ -190,6 +196,7 @@ def _load_target(
         engine.run_tasks,
         refuse_nested=True,
         bounded=list_bounded_columns(request.clauses),
+        before=before,
     )
     return target, drop_operation_column(schema, target.schema, options)
 

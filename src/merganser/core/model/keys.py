@@ -231,8 +231,8 @@ def find_duplicate_keys(table: pa.Table, keys: Sequence[str], limit: int) -> tup
 def drop_duplicate_rows(table: pa.Table) -> pa.Table:
     """Keep the first of equal rows, in table order, which grouping alone does not keep."""
     numbered = table.append_column(SOURCE_ROW, number_rows(table.num_rows))
-    first = numbered.group_by(table.column_names).aggregate([(SOURCE_ROW, "min")]).column(f"{SOURCE_ROW}_min")
-    return table.take(np.sort(first.to_numpy()))
+    first = numbered.group_by(table.column_names, use_threads=False).aggregate([(SOURCE_ROW, "min")])
+    return table.take(np.sort(first.column(f"{SOURCE_ROW}_min").to_numpy()))
 
 
 def _is_ascending(column: pa.ChunkedArray) -> bool:

@@ -6,6 +6,7 @@ exclude nothing, so the row group stays.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +30,8 @@ def might_match(bounds: pa.Table, keys: pa.Table) -> npt.NDArray[np.bool_]:
         _RankedColumn(keys.column(number), bounds.column(f"min_{number}"), bounds.column(f"max_{number}"))
         for number in range(keys.num_columns)
     ]
+    if not np.logical_and.reduce([column.overlaps() for column in columns]).any():
+        return answer
     widths = np.stack([column.end - column.start for column in columns])
     narrowest = widths.argmin(axis=0)
     some = widths.min(axis=0) > 0
@@ -75,10 +78,26 @@ class _RankedColumn:
         self.ranks = scale[:count]
         self.low = np.where(_is_null(low), np.iinfo(np.int64).min, scale[count : count + len(low)])
         self.high = np.where(_is_null(high), np.iinfo(np.int64).max, scale[count + len(low) :])
-        self.order = np.argsort(self.ranks, kind="stable")
-        ordered = self.ranks[self.order]
-        self.start = np.searchsorted(ordered, self.low, side="left")
-        self.end = np.searchsorted(ordered, self.high, side="right")
+
+    def overlaps(self) -> npt.NDArray[np.bool_]:
+        """Mask the bounds that overlap the range of all keys, without sorting these."""
+        found: npt.NDArray[np.bool_] = (self.low <= self.ranks.max()) & (self.high >= self.ranks.min())
+        return found
+
+    @cached_property
+    def order(self) -> npt.NDArray[np.int64]:
+        """The keys in ascending order."""
+        return np.argsort(self.ranks, kind="stable")
+
+    @cached_property
+    def start(self) -> npt.NDArray[np.int64]:
+        """The place in this order of the first key inside each bounds."""
+        return np.searchsorted(self.ranks[self.order], self.low, side="left")
+
+    @cached_property
+    def end(self) -> npt.NDArray[np.int64]:
+        """The place after the last one."""
+        return np.searchsorted(self.ranks[self.order], self.high, side="right")
 
 
 def _is_null(column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:

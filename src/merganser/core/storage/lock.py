@@ -27,9 +27,12 @@ if TYPE_CHECKING:
     from merganser.core.storage.store import Store
 
 LOCK_TIMEOUT = 60.0  # the default of `lock_timeout`, in seconds
-# Between two attempts: at a file, and at an object, where each is a request.
+# Between two attempts, at most: at a file, and at an object, where each is a request.
 LOCAL_POLL_SECONDS = 0.01
 POLL_SECONDS = 0.05
+# At a file, the first attempts follow each other sooner: this part of the time that was waited before.
+_PART_OF_WAITED = 0.05
+_MIN_POLL_SECONDS = 0.0005
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,22 +84,31 @@ def _acquire(
     lock: _KernelLock | Lease, queue: LocalQueue | RemoteQueue, display: str, timeout: float, waited: float
 ) -> None:
     """Take the lock when it is this writer's turn; the caller then leaves the queue."""
-    deadline = time.monotonic() + timeout - waited
+    start = time.monotonic()
+    deadline = start + timeout - waited
     if queue.is_empty() and lock.try_acquire():
         return
     with record_span("waiting", "lock"), contextlib.ExitStack() as on_failure:
         on_failure.callback(queue.leave)
         queue.enter()
         while not (queue.is_first() and lock.try_acquire()):
-            left = deadline - time.monotonic()
+            now = time.monotonic()
+            left = deadline - now
             if left <= 0:
                 # Writers ahead may be suspended: take a free lock rather than report it as held.
                 if lock.try_acquire():
                     break
                 raise _make_timeout_error(display, timeout, lock.describe_holder(), queue.count_before())
             lock.watch()
-            time.sleep(min(lock.poll_seconds, left))
+            time.sleep(min(_choose_pause(lock, now - start), left))
         on_failure.pop_all()
+
+
+def _choose_pause(lock: _KernelLock | Lease, waited: float) -> float:
+    """Choose the seconds until the next attempt: a kernel lock that is held for milliseconds is passed on in less."""
+    if isinstance(lock, Lease):
+        return lock.poll_seconds
+    return min(LOCAL_POLL_SECONDS, max(_MIN_POLL_SECONDS, waited * _PART_OF_WAITED))
 
 
 def _make_timeout_error(display: str, timeout: float, holder: bytes | None, before: int) -> LockTimeoutError:
@@ -117,7 +129,6 @@ class _KernelLock:
     number = None
 
     def __init__(self, store: LocalStore, folder: str) -> None:
-        self.poll_seconds = LOCAL_POLL_SECONDS
         self._store = store
         self._holder = f"{folder}/holder.json"
         path = f"{folder}/lock"
