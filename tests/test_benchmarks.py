@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import time
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from benchmarks import alter, measure, worker
+from benchmarks import alter, measure, worker, writers
 from benchmarks.contenders import ALTERING, CONTENDERS
 from benchmarks.contenders.engines import Engine
 from benchmarks.contenders.polars_by_hand import PolarsByHand
@@ -221,3 +222,14 @@ def test_a_slow_contender_has_one_run(tmp_path: Path) -> None:
     bench = Bench(tmp_path, ROWS, start=start)
     bench.compare(bench.setting(SCENARIOS["A"]), [CONTENDERS["polars"], CONTENDERS["whole"]])
     assert turns == ["polars", "whole", "polars", "polars"]
+
+
+@pytest.mark.slow
+def test_writers_side_by_side_do_all_their_work(capsys: pytest.CaptureFixture[str]) -> None:
+    # Rows are counted there, and a merge that does not stage for as long as it should is an error.
+    few = ["--writers", "2", "--merges", "2", "--rows", "100", "--partition-rows", "5000", "--stage-seconds", "1"]
+    writers.main([*few, "--adjacent"])
+    assert re.fullmatch(
+        r"behind one lock .* s, side by side .* s: .* of it\na merge alone .* s, beside one .* 1 s .* s\n",
+        capsys.readouterr().out,
+    )

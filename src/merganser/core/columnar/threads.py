@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
 from collections import deque
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -21,6 +22,7 @@ _READ_THREADS = 8
 _WORK_THREADS = min(4, WORKERS)  # more than there are cores would only take turns
 _WAIT_THRESHOLD_SECONDS = 0.0005  # a read from disk takes at least this long; one from the page cache a tenth of it
 _WORK_THRESHOLD_SECONDS = 0.005  # work below this is not worth a thread
+_USAGE = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)  # macOS counts for the whole process only
 _MAX_SUBMISSIONS = 512  # a submission takes as long as a footer from the page cache
 _MIN_SHARE_BYTES = 1 << 18  # columns of fewer bytes are not worth a thread
 
@@ -35,9 +37,9 @@ def map_in_threads(task: Callable[[ItemT], ResultT], items: Sequence[ItemT]) -> 
     """
     results: list[ResultT] = []
     for number, item in enumerate(items, start=1):
-        before, start = _measure_wait(), time.thread_time()
+        before, blocked, start = _measure_wait(), _count_blocks(), time.thread_time()
         results.append(task(item))
-        waits = _measure_wait() - before > _WAIT_THRESHOLD_SECONDS
+        waits = _measure_wait() - before > _WAIT_THRESHOLD_SECONDS and _count_blocks() != blocked
         works = time.thread_time() - start > _WORK_THRESHOLD_SECONDS
         if waits or works:
             left = items[number:]
@@ -90,6 +92,11 @@ def balance_columns(sizes: Mapping[str, int], groups: int) -> list[list[str]]:
 def _measure_wait() -> float:
     """Return a clock that stands still while this thread works."""
     return time.perf_counter() - time.thread_time()
+
+
+def _count_blocks() -> int:
+    """Count how often this thread waited for something other than a processor, which threads cannot give it."""
+    return resource.getrusage(_USAGE).ru_nvcsw
 
 
 def open_pool(tasks: int, workers: int, name: str) -> Executor:

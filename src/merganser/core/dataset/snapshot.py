@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from merganser.core.columnar.threads import map_in_threads
 from merganser.core.dataset.file_statistics import DataFile, ReferenceFile, drop_columns
 from merganser.core.dataset.listing import find_partition_columns, list_dataset, list_identities
 from merganser.core.dataset.mixed_schemas import unify_schemas
 from merganser.core.dataset.nesting import check_above
-from merganser.core.dataset.statistics_cache import can_compare, summarise_changed_files, summarise_files
+from merganser.core.dataset.statistics_cache import summarise_files
 from merganser.core.dataset.target import Target, Template
 from merganser.core.model.partitions import check_partition_type
 from merganser.core.model.schema import check_unique, decode_schema, encode_schema, to_value_type
@@ -34,7 +33,8 @@ from merganser.safe_json import load_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from merganser.core.dataset.file_statistics import FileSummary, Summaries
+    from merganser.core.dataset.file_statistics import Footers, Summaries
+    from merganser.core.dataset.statistics_cache import CacheUpdate
     from merganser.core.parquet.footer import Footer
     from merganser.core.storage.location import Location
 
@@ -44,16 +44,14 @@ def load_target(
     keys: Sequence[str],
     partition_columns: Sequence[str] | None,
     source_types: Mapping[str, pa.DataType],
-    run_tasks: Callable[[Callable[[DataFile], FileSummary], Sequence[DataFile]], list[FileSummary]] = map_in_threads,
+    summarise: Callable[..., tuple[Summaries, Footers, CacheUpdate | None]] = summarise_files,
     *,
     refuse_nested: bool = False,
     bounded: Sequence[str] = (),
-    before: Target | None = None,
 ) -> Target:
-    """Take a snapshot for a merge on these keys (none for a plain write); `run_tasks` is the engine's.
+    """Take a snapshot for a merge on these keys (none for a plain write).
 
-    It has the bounds of keys, and of other columns that are `bounded`. Files that are as they were in the snapshot
-    `before`, of the same merge, are not read again.
+    It has the bounds of keys, and of other columns that are `bounded`; `summarise` may tell `summarise_files` more.
 
     With `refuse_nested`, nested datasets are refused; enclosing ones were checked by `check_target`.
     Partition types come from the dataset's record, else from the source's columns, else they are strings (H2).
@@ -79,11 +77,7 @@ def load_target(
         key_types={name: first_types[name] for name in keys if name in first_types}
         | {name: first_types[name] for name in bounded if not pa.types.is_nested(first_types.get(name, pa.struct([])))},
     )
-    if before is not None and can_compare(reference, before):
-        found = summarise_changed_files(reference, files, listed_at, run_tasks, before)
-    else:
-        found = summarise_files(reference, files, listed_at, run_tasks)
-    summaries, footers, cache_update = found
+    summaries, footers, cache_update = summarise(reference, files, listed_at)
     file_schema = _unify_schemas(location, files, summaries, list(types))
     schema = pa.schema([*file_schema, *types.items()])
     check_key_columns(schema, keys, "target")

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from merganser.core.columnar.threads import map_in_threads
 from merganser.core.dataset.file_statistics import Summaries, to_columns
 from merganser.core.model.schema import decode_schema, encode_schema, is_same_logical_type
 from merganser.core.storage.staging import choose_control_folder
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from merganser.core.dataset.file_statistics import DataFile, FileSummary, Footers, ReferenceFile
     from merganser.core.dataset.target import Target
     from merganser.core.storage.staging import Staging
+
+    RunTasks = Callable[[Callable[[DataFile], FileSummary], Sequence[DataFile]], list[FileSummary]]
 
 CACHE_NAME = "bounds.cache"
 VERSION = 4  # to be raised with every change of what is stored here, or of the bounds that `read_key_bounds` trusts
@@ -52,9 +55,15 @@ def summarise_files(
     reference: ReferenceFile,
     files: Sequence[DataFile],
     listed_at: int,
-    run_tasks: Callable[[Callable[[DataFile], FileSummary], Sequence[DataFile]], list[FileSummary]],
+    run_tasks: RunTasks = map_in_threads,
+    before: Target | None = None,
 ) -> tuple[Summaries, Footers, CacheUpdate | None]:
-    """Load the statistics of files from the cache or from their footers; `listed_at` is in nanoseconds."""
+    """Load the statistics of files from the snapshot `before`, of the same merge, from the cache or from footers.
+
+    `listed_at` is in nanoseconds; `run_tasks` is the engine's.
+    """
+    if before is not None and _can_compare(reference, before):
+        return _summarise_changed_files(reference, files, listed_at, run_tasks, before)
     if len(files) < MIN_FILES:
         read = run_tasks(replace(reference, keeps_footers=True).summarise, files)
         return to_columns(reference, read), _collect_footers(files, read), None
@@ -73,14 +82,10 @@ def summarise_files(
     return summaries, _collect_footers(missing, found), update if _is_worthwhile(update, missing) else None
 
 
-def summarise_changed_files(
-    reference: ReferenceFile,
-    files: Sequence[DataFile],
-    listed_at: int,
-    run_tasks: Callable[[Callable[[DataFile], FileSummary], Sequence[DataFile]], list[FileSummary]],
-    before: Target,
+def _summarise_changed_files(
+    reference: ReferenceFile, files: Sequence[DataFile], listed_at: int, run_tasks: RunTasks, before: Target
 ) -> tuple[Summaries, Footers, CacheUpdate | None]:
-    """Load the statistics of files that are new or other than in an earlier snapshot, and take the rest from there."""
+    """Read the footers of files that are new or other than in an earlier snapshot."""
     known = {(file.rel, file.identity): place for place, file in enumerate(before.files)}
     places = np.array([known.get((file.rel, file.identity), -1) for file in files], np.int64)
     missing = [files[number] for number in np.flatnonzero(places < 0).tolist()]
@@ -94,7 +99,7 @@ def summarise_changed_files(
     return summaries, {**footers, **_collect_footers(missing, found)}, update if saves else None
 
 
-def can_compare(reference: ReferenceFile, before: Target) -> bool:
+def _can_compare(reference: ReferenceFile, before: Target) -> bool:
     """Check that the files of an earlier snapshot were compared with a first file of the same columns."""
     first = before.reference
     return (

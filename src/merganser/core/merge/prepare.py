@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from merganser.core.dataset.key_bounds import make_key_bounds
 from merganser.core.dataset.listing import find_partition_columns, list_dataset
 from merganser.core.dataset.mixed_schemas import check_names_differ, check_one_schema
 from merganser.core.dataset.snapshot import load_target, make_record, read_record
+from merganser.core.dataset.statistics_cache import summarise_files
 from merganser.core.dataset.target import Target
 from merganser.core.merge.evolution import evolve_target
 from merganser.core.merge.scope import check_source, make_scope
@@ -193,10 +195,9 @@ def _load_target(
         request.keys,
         options.partition_columns,
         types,
-        engine.run_tasks,
+        partial(summarise_files, run_tasks=engine.run_tasks, before=before),
         refuse_nested=True,
         bounded=list_bounded_columns(request.clauses),
-        before=before,
     )
     return target, drop_operation_column(schema, target.schema, options)
 
