@@ -499,6 +499,15 @@ def test_a_number_that_was_free_long_ago_is_not_taken(place: DatasetFolder, monk
     assert values(place) == {0: "theirs", 1: "theirs", 2: "theirs", 3: "theirs", 9: "mine"}
 
 
+def test_leases_that_another_program_removed_do_not_block(place: DatasetFolder) -> None:
+    # N1: as a rule of the store does that removes old objects; numbers go on from the heartbeats that are left
+    for value in ("one", "two"):
+        merganser.merge(source([0], value), place.path, "upsert", "id")
+        locate(place.path).store.remove(lease_path(place))
+    merganser.merge(source([0], "three"), place.path, "upsert", "id", lock_timeout=1)
+    assert [record.lease for record in merganser.history(place.path)] == [3, 2, 1]
+
+
 def test_a_stalled_holder_leaves_the_lease_of_its_successor_alone(place: DatasetFolder, short_lease: float) -> None:
     # N1, N2: neither its heartbeats nor its release
     store = locate(place.path).store

@@ -201,3 +201,19 @@ def test_changes_from_and_to_a_state_without_files(lake: str) -> None:
     merganser.merge({"id": [3]}, path, key_columns="id", retain=9)
     (found,) = merganser.changes(path, 1).to_pylist()
     assert (found["id"], found["merge_action"]) == (3, "insert")
+
+
+# V7
+def test_partitions_of_the_past_state_have_their_types_of_then(lake: str) -> None:
+    path = f"{lake}/t"
+    for day in (["1", "02"], [1, 2]):
+        rows = pa.table({"id": [1, 2], "day": day})
+        merganser.write_dataset(rows, path, "overwrite", partition_columns="day", retain=9)
+    # "02" is another string than "2", but the same number.
+    assert merganser.changes(path, 1, "id").num_rows == 0
+    merganser.write_dataset(pa.table({"id": [1, 2], "day": ["x", "02"]}), path, "overwrite", retain=9)
+    found = merganser.changes(path, 1, "id").sort_by("id").to_pylist()
+    assert [(row["day"], row["merge_old"]["day"]) for row in found] == [("x", "1"), ("02", "2")]
+    merganser.write_dataset(pa.table({"id": [1], "day": [1]}), path, "overwrite", retain=9)
+    with pytest.raises(ColumnTypeError, match="'day' was string as of 1 and is int64 now"):
+        merganser.changes(path, 1, "id")

@@ -125,11 +125,21 @@ class _Pair:
 
 
 def _read_differing_files(location: Location, since: AsOf, timeout: float) -> _Pair:
-    made = make_snapshot(location, since, timeout, choose=_choose_differing)
+    types = dict[str, pa.DataType]()
+
+    def choose(present: State, past: State) -> State:
+        # The snapshot has the types of partition columns of the past state.
+        types.clear()
+        types.update(read_record(location))
+        return _choose_differing(present, past)
+
+    made = make_snapshot(location, since, timeout, choose=choose)
     try:
-        types = read_record(made.location)
-        places = (replace(made.location, root=f"{made.location.root}/{side}") for side in (_BEFORE, _AFTER))
-        before, after = (load_target(place, [], None, types) for place in places)
+        sides = {_BEFORE: read_record(made.location), _AFTER: types}
+        before, after = (
+            load_target(replace(made.location, root=f"{made.location.root}/{side}"), [], None, known)
+            for side, known in sides.items()
+        )
         tables = [to_arrow_dataset(one).to_table() for one in (before, after)]
     finally:
         made.remove()
@@ -140,7 +150,7 @@ def _choose_differing(present: State, past: State) -> State:
     """Choose the files that are not in both states, each in the folder of its state."""
     before = {f"{_BEFORE}/{rel}": path for rel, path in past.paths.items() if present.paths.get(rel) != path}
     after = {f"{_AFTER}/{rel}": path for rel, path in present.paths.items() if past.paths.get(rel) != path}
-    return State(before | after)
+    return State(before | after, past.partitions)
 
 
 def _find_keys(location: Location) -> list[str]:

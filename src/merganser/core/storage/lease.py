@@ -143,8 +143,8 @@ class Lease:
 
 
 def find_newest(names: Iterable[str]) -> int:
-    """Return the number of the highest lease in a folder; 0 if there is none."""
-    return max(_list_numbers(name for name in names if name.startswith(LEASE)), default=0)
+    """Return the highest number of a lease or heartbeat in a folder; 0 if there is none."""
+    return max(_list_numbers(names), default=0)
 
 
 def is_released(content: bytes | None) -> bool:
