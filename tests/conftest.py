@@ -79,14 +79,15 @@ FIRST = {"test_cluster", "test_connect"}
 
 # Hypothesis shrinks a failing example for up to five minutes, and reports it only then.
 SHRINKING_SECONDS = 420
+# Of one test that tries all examples.
+ALL_EXAMPLES_SECONDS = 3600
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent.name == "spark":
             item.add_marker(pytest.mark.spark)
-        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
-            item.add_marker(pytest.mark.timeout(SHRINKING_SECONDS))
+        _extend_timeout(item)
     items.sort(key=lambda item: (item.path.stem not in FIRST, item.get_closest_marker("spark") is None))
     for item in items:
         if _get_engine(item) in SPARK:
@@ -111,6 +112,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return enough or elsewhere or slow
 
     _deselect(config, items, is_left)
+
+
+def _extend_timeout(item: pytest.Item) -> None:
+    if item.config.getoption("--all-examples"):
+        item.add_marker(pytest.mark.timeout(ALL_EXAMPLES_SECONDS))
+    elif getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+        item.add_marker(pytest.mark.timeout(SHRINKING_SECONDS))
 
 
 def _deselect(config: pytest.Config, items: list[pytest.Item], is_left: Callable[[pytest.Item], bool]) -> None:

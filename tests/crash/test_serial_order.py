@@ -144,7 +144,6 @@ def list_merges(done: Sequence[str], kind: str) -> list[str]:
 
 # V1, C5
 @pytest.mark.slow
-@pytest.mark.timeout(3000)
 def test_the_history_is_a_serial_order_of_what_processes_did(lake: str, request: pytest.FixtureRequest) -> None:
     runs = ALL_RUNS if request.config.getoption("--all-examples") else RUNS
     for at, (engine, kind, writers, count) in enumerate(runs):
@@ -161,7 +160,6 @@ def test_the_history_is_a_serial_order_of_what_processes_did(lake: str, request:
 
 # V1, C4
 @pytest.mark.slow
-@pytest.mark.timeout(3000)
 def test_killed_processes_leave_a_serial_order(lake: str, request: pytest.FixtureRequest) -> None:
     for engine, rounds, writers in ALL_KILLS if request.config.getoption("--all-examples") else KILLS:
         path, rnd = f"{lake}/{engine}/t", random.Random(engine)

@@ -12,7 +12,6 @@ ALL_READS = {"duckdb": 5000, "pyarrow": 5000, "polars": 5000, "spark": 50}
 
 # V2
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
 def test_readers_of_snapshots_see_one_state_beside_writers(lake: str, request: pytest.FixtureRequest) -> None:
     is_all = request.config.getoption("--all-examples")
     reads = ALL_READS if is_all else {"duckdb": 10, "pyarrow": 10, "polars": 10}
