@@ -12,7 +12,9 @@ import pytest
 from tests.object_stores.histories import (
     BASE,
     CHANGES,
+    THEIRS,
     list_outcomes,
+    make_rows,
     prepare,
     read_rows,
     take_over,
@@ -175,3 +177,21 @@ def test_a_commit_that_was_journaled_is_never_reported_as_not_published() -> Non
         upsert(path, {1: "mine"})
     assert merganser.recover(path)
     assert (1, "mine") in read_rows(path)
+
+
+def test_a_stalled_writer_removes_nothing_that_later_commits_retain() -> None:
+    # N1: it is stopped between the publication of its files and that of its record
+    path = "memory://retained/t"
+    prepare(path)
+
+    def meanwhile() -> None:
+        take_over(path)
+        upsert(path, {0: "theirs"})
+
+    one = Stop(meanwhile, matches=lambda name, at: name == "write_small" and "/history/" in at)
+    with without_heartbeats(), stop(one):
+        merganser.merge(make_rows({1: "mine"}), path, "upsert", "id", engine="arrow")
+    assert one.fired
+    assert dict(read_rows(path)) == BASE | THEIRS | {0: "theirs", 1: "mine"}
+    merganser.undo(path)
+    assert dict(read_rows(path)) == BASE | THEIRS | {1: "mine"}

@@ -40,7 +40,9 @@ def publish(location: Location, control: str, staging: Staging, journal: Journal
     if journal.history is not None and journal.history.undoes is not None:
         remove_retained(store, control, [journal.history.undoes])
     elif journal.history is not None:
-        remove_retained(store, control, find_unreachable(store, control, journal.retain))
+        unreachable = find_unreachable(store, control, journal.retain)
+        # If another writer completed this commit while this one was stalled, later commits decide on their own files.
+        remove_retained(store, control, [one for one in unreachable if one <= journal.history.id])
 
 
 def stage_control_files(staging: Staging, journal: Journal) -> None:
