@@ -175,6 +175,19 @@ def test_what_one_user_left_another_recovers(shared: Path) -> None:
 
 @as_root
 @pytest.mark.slow
+def test_the_snapshot_of_a_reader_that_died_is_removed_by_another_user(shared: Path) -> None:
+    # V6
+    path = make_folder(shared / "lake", 0o2775, group=TEAM) / "t"
+    read = "found = merganser.PyArrowDatasetIO().read(path)\nos._exit(7)"
+    run_as(ALICE, f"upsert([1])\nupsert([2], day='tue')\n{read}", path, ends=7)
+    snapshots = path.parent / ".t.merganser" / "snapshots"
+    assert len(list(snapshots.rglob("*.hidden"))) == 2
+    run_as(BOB, "upsert([1])", path)
+    assert not snapshots.exists()
+
+
+@as_root
+@pytest.mark.slow
 @pytest.mark.parametrize("umask", [0o022, 0o077])
 def test_a_private_dataset_stays_private(shared: Path, umask: int) -> None:
     # C1: also what is kept beside it, in a folder that everybody can enter

@@ -220,7 +220,8 @@ def _make(plan: _Plan, keep: timedelta | None) -> Snapshot:
             claim = open_snapshot_folder(store, plan.control, keep or KEEP_REMOTE)
         above, made_in = claim.folder, store
     if plan.is_hidden and made_in.is_local:
-        made_in = HiddenFiles()
+        # Another user of a shared dataset may have to remove it.
+        made_in = HiddenFiles(None if claim is None else location.root)
     made = Snapshot(replace(location, store=made_in, root=f"{above}/{name}"), above, claim)
     try:
         with explain_unwritable(store, location.display, plan.control):
