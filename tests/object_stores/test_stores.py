@@ -55,6 +55,15 @@ def test_operations_tell_and_leave_the_same_as_on_a_disk(lake: str, tmp_path: Pa
     assert table.sort_by("id").to_pylist() == read_rows(here)
 
 
+def test_duckdb_reads_on_and_on(lake: str, request: pytest.FixtureRequest) -> None:
+    # Threads of DuckDB, of Arrow and of the store's client must not wait for each other.
+    rows = pa.table({"id": range(300), "v": ["some"] * 300})
+    merganser.write_dataset(rows, f"{lake}/t", max_rows_per_file=40, row_group_size=20)
+    io = merganser.DuckDBDatasetIO()
+    for _ in range(5000 if request.config.getoption("--all-stores") else 10):
+        assert io.read(f"{lake}/t").filter("id >= 100").aggregate("count(*)").fetchall() == [(200,)]
+
+
 def test_a_folder_of_the_bucket_itself_is_a_dataset(server: Server) -> None:
     path = f"{server.url}/t{server.port}"
     assert merganser.merge(pa.table({"id": [1, 2]}), path, key_columns="id").target_count_after == 2

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import gc
+import re
 import weakref
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import duckdb
+import fsspec
 import pyarrow as pa
 import pytest
 from tests.support import put
@@ -15,6 +18,7 @@ from tests.values import NESTED, PLAIN
 
 import merganser
 from merganser.core.columnar.take import take
+from merganser.engines.duckdb import remote_dataset
 from merganser.errors import InvalidArgumentError, TargetPathError
 
 if TYPE_CHECKING:
@@ -172,3 +176,49 @@ def test_what_does_not_exist_is_named(path: str, tmp_path: Path) -> None:
         merganser.read(path, ["id", "w"])
     with pytest.raises(TargetPathError, match="no Parquet files below"):
         merganser.read(tmp_path / "none")
+
+
+# O3
+def test_a_dataset_in_memory_is_read_as_one_on_disk(path: str) -> None:
+    io, url = merganser.DuckDBDatasetIO(), "memory://lake/t"
+    merganser.write_dataset(ROWS, url, partition_by="day", max_rows_per_file=1)
+    here, there = io.read(path), io.read(url)
+    assert there.columns == here.columns
+    assert there.types == here.types
+    for ask in ("SELECT * FROM {} ORDER BY id", "SELECT v FROM {} WHERE id > 1 AND day IS NOT NULL ORDER BY id"):
+        expected, found = (one.query("one", ask.format("one")) for one in (here, there))
+        assert expected is not None
+        assert found is not None
+        assert found.fetchall() == expected.fetchall() != []
+    assert there.aggregate("count(*), sum(amount)").fetchall() == [(4, Decimal("13.49"))]
+    assert len(there.limit(2).fetchall()) == 2
+
+
+# O3
+def test_only_what_is_asked_for_is_read_of_a_dataset_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    merganser.write_dataset(ROWS, "memory://lake/t", partition_by="day")
+    asked = list[tuple[list[str], str]]()
+    original = remote_dataset.RemoteDataset.scanner
+
+    def scanner(self: Any, columns: list[str], filter: Any = None) -> Any:  # noqa: A002  DuckDB passes these names
+        asked.append((columns, str(filter)))
+        return original(self, columns, filter)
+
+    monkeypatch.setattr(remote_dataset.RemoteDataset, "scanner", scanner)
+    relation = merganser.DuckDBDatasetIO().read("memory://lake/t")
+    assert relation.filter("id > 2").project("v").fetchall() == [(None,), ("b",)]
+    ((columns, condition),) = asked
+    assert "v" in columns
+    assert "amount" not in columns
+    assert "id > 2" in condition
+
+
+# O3
+def test_an_object_that_is_gone_is_named_when_it_is_read() -> None:
+    merganser.write_dataset(ROWS, "memory://lake/t")
+    relation = merganser.DuckDBDatasetIO().read("memory://lake/t")
+    filesystem = fsspec.filesystem("memory")
+    (name,) = filesystem.glob("/lake/t/*.parquet")
+    filesystem.rm(name)
+    with pytest.raises((duckdb.Error, OSError), match=re.escape(name)):
+        relation.fetchall()

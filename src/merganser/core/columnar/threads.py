@@ -6,19 +6,20 @@ import os
 import resource
 import time
 from collections import deque
+from collections.abc import Sized
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from itertools import chain
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 TaskP = ParamSpec("TaskP")
 # Row groups or files in work at a time, on which memory depends.
 WORKERS = max(2, min(8, os.cpu_count() or 2))
-_READ_THREADS = 8
+READ_THREADS = 8
 _WORK_THREADS = min(4, WORKERS)  # more than there are cores would only take turns
 _WAIT_THRESHOLD_SECONDS = 0.0005  # a read from disk takes at least this long; one from the page cache a tenth of it
 _WORK_THRESHOLD_SECONDS = 0.005  # work below this is not worth a thread
@@ -45,20 +46,20 @@ def map_in_threads(task: Callable[[ItemT], ResultT], items: Sequence[ItemT]) -> 
             left = items[number:]
             size = max(1, len(left) // _MAX_SUBMISSIONS)
             batches = [left[start : start + size] for start in range(0, len(left), size)]
-            with open_pool(len(batches), _WORK_THREADS if works else _READ_THREADS, "read") as pool:
+            with open_pool(len(batches), _WORK_THREADS if works else READ_THREADS, "read") as pool:
                 return [*results, *chain.from_iterable(pool.map(lambda batch: list(map(task, batch)), batches))]
     return results
 
 
 def map_with_prefetch(
-    task: Callable[[ItemT], ResultT], items: Sequence[ItemT], workers: int, name: str
+    task: Callable[[ItemT], ResultT], items: Iterable[ItemT], workers: int, name: str
 ) -> Generator[ResultT]:
     """Run a task for each item, a few ahead of the consumer, and yield the results in the order of the items.
 
     >>> list(map_with_prefetch(abs, [-1, 2], 2, "doctest"))
     [1, 2]
     """
-    with open_pool(len(items), workers, name) as pool:
+    with open_pool(len(items) if isinstance(items, Sized) else workers, workers, name) as pool:
         pending: deque[Future[ResultT]] = deque()
         try:
             for item in items:

@@ -19,6 +19,7 @@ from merganser.core.storage.sql_paths import check_dataset_path
 from merganser.engines.duckdb.connection import announce, check_use_merge, should_use_merge
 from merganser.engines.duckdb.engine import DuckDBEngine
 from merganser.engines.duckdb.instance import Instance, Limits, read_limits
+from merganser.engines.duckdb.remote_dataset import open_remotely
 from merganser.errors import DatasetMergeError, InvalidArgumentError, OutOfMemoryError, TargetPathError
 from merganser.printable import to_printable
 
@@ -154,6 +155,8 @@ class DuckDBDatasetIO(DatasetIO):
         if not dataset.schema.names:
             message = f"There are no Parquet files below {path}, so a relation would have no columns. Check the path."
             raise TargetPathError(message)
+        if not location.store.is_local:
+            dataset = open_remotely(dataset)
         # Before 1.5, relations do not keep their connection, but they all keep the dataset.
         finalize(dataset, _release, self.connection).atexit = False
         with _translate_errors(context):
