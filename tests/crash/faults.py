@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import merganser
-from merganser.core.storage.lease import BEAT, find_newest, is_lease
+from merganser.core.storage.lease import BEAT, LEASE, find_newest
 from merganser.core.storage.local import LocalStore
 from merganser.core.storage.location import locate
 from merganser.core.storage.remote import RemoteStore
@@ -232,7 +232,8 @@ class DatasetFolder:
         filesystem, _ = fsspec.core.url_to_fs(self.path)
         found = filesystem.find(self.control) if filesystem.exists(self.control) else []
         names = {path: path.rpartition("/")[2] for path in found}
-        return sorted(path for path, name in names.items() if name not in (INSIDE, BESIDE) and not is_lease(name))
+        expected = (INSIDE, BESIDE, LEASE, BEAT)
+        return sorted(path for path, name in names.items() if not name.startswith(expected))
 
     def expire_lease(self) -> None:
         """Let a lease that outlived its failed holder run out at once."""

@@ -20,6 +20,7 @@ import merganser
 from merganser.core.commit.commit import Session
 from merganser.core.dataset import statistics_cache
 from merganser.core.dataset.file_statistics import ReferenceFile
+from merganser.core.merge import prepare
 from merganser.core.merge.attempt import Stager
 from merganser.core.storage.local import LocalStore
 from merganser.errors import ConcurrentWriteError, DuplicateKeyError, LockTimeoutError, PartitionMoveError
@@ -374,3 +375,28 @@ def test_a_half_published_commit_of_a_writer_that_stalls_is_waited_for(lake: str
     assert done
     io.merge(table(rows([0], "mine", "tue")), path, "upsert", "id")
     assert [row for row in load(io, path).to_pylist() if row["id"] == 0] == rows([0], "mine", "tue")
+
+
+# V1
+def test_a_file_that_an_undo_gave_back_is_read_again(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Between listing and undo, its statistics are those of another file of that path.
+    path, io = f"{lake}/t", merganser.PyArrowDatasetIO()
+    for number, ids in enumerate(([0, 1], [10, 11, 12])):
+        put(f"{path}/f{number}.parquet", pa.table({"id": ids, "v": ["old"] * len(ids)}))
+    original, done = statistics_cache.summarise_files, list[str]()
+
+    def summarise_files(*given: Any, **options: Any) -> Any:
+        if done:
+            return original(*given, **options)
+        done.append("changed")
+        merganser.merge({"id": [10]}, path, "delete", "id", retain=1)
+        found = original(*given, **options)
+        merganser.undo(path)
+        return found
+
+    monkeypatch.setattr(prepare, "summarise_files", summarise_files)
+    result = io.merge({"id": [10], "v": ["mine"]}, path, "upsert", "id")
+    assert (result.inserted, result.updated) == (0, 1)
+    found = {row["id"]: row["v"] for row in load(io, path).to_pylist()}
+    assert found == {0: "old", 1: "old", 10: "mine", 11: "old", 12: "old"}
+    assert load(io, path).num_rows == len(found)

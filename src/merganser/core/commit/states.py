@@ -44,16 +44,6 @@ def go_back(location: Location, control: str, state: State, as_of: AsOf | None) 
     raise _make_error(location, control, state, as_of)
 
 
-def find_newer_records(location: Location, control: str, as_of: AsOf) -> list[HistoryRecord]:
-    """List the commits after a state, newest first."""
-    wanted, newer = _parse(as_of), []
-    for number, record in enumerate(read_records(location.store, control)):
-        if _is_wanted(wanted, record, number):
-            break
-        newer.append(record)
-    return newer
-
-
 def _parse(as_of: AsOf) -> AsOf:
     """Read a commit id, a number of commits to go back, or a time; one without a zone is UTC."""
     if isinstance(as_of, str) and not is_record_id(as_of):

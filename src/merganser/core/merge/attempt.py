@@ -122,7 +122,8 @@ class Stager(Generic[StagedT]):
         changed = set[str]() if attempt is None else self._find_changes(attempt.fitted.target)
         if attempt is not None and not changed:
             return replace(attempt, is_settled=True)
-        fitted = self._fit(None if attempt is None else attempt.fitted.target)
+        # What was read of a file before an undo may be of another one, whose identity it has again.
+        fitted = self._fit(None if attempt is None or self._has_undo() else attempt.fitted.target)
         if attempt is not None and self._is_unaffected(attempt, fitted):
             staged = attempt.staged.rebase(attempt.fitted.target, fitted.target)
             return Attempt(fitted, staged, is_settled=True)
@@ -151,17 +152,16 @@ class Stager(Generic[StagedT]):
 
     def _find_changes(self, target: Target) -> set[str]:
         """Find the files that changed since they were listed; after an undo, all files count as changed."""
-        store, control = self._session.location.store, self._session.control
-        if has_undo_since(store, control, self._newest):
-            return {file.rel for file in target.files}
-        return find_changed_files(target)
+        return {file.rel for file in target.files} if self._has_undo() else find_changed_files(target)
+
+    def _has_undo(self) -> bool:
+        """Check whether another writer undid a commit since this change began."""
+        return has_undo_since(self._session.location.store, self._session.control, self._newest)
 
     def _is_unaffected(self, attempt: Attempt[StagedT], fitted: FittedMerge) -> bool:
         """Check that the change would be the same if it were staged for this snapshot."""
         staged, before, after = attempt.staged, attempt.fitted.target, fitted.target
-        if has_undo_since(before.location.store, self._session.control, self._newest) or not _is_same_kind(
-            attempt.fitted, fitted
-        ):
+        if self._has_undo() or not _is_same_kind(attempt.fitted, fitted):
             return False
         changed = compare_files(before.files, after.files)
         # A dataset that is left without rows keeps a file for its schema, and the next rows replace that.

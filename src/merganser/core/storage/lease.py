@@ -152,10 +152,5 @@ def is_released(content: bytes | None) -> bool:
     return read_description(content).get("released") is True
 
 
-def is_lease(name: str) -> bool:
-    """Check whether a name in a control folder is that of a lease or its heartbeat."""
-    return _NUMBERED.fullmatch(name) is not None
-
-
 def _list_numbers(names: Iterable[str]) -> set[int]:
     return {int(found[1]) for name in names if (found := _NUMBERED.fullmatch(name)) is not None}
