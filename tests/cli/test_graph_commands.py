@@ -94,6 +94,33 @@ def test_existing_records_get_the_columns_of_on_match(jobs: str, tmp_path: Path,
         {"url": "/1", "title": "Architect", "company": "TechCorp", "seen": 1, "last": "tue"},
         {"url": "/4", "title": "Writer"},
     ]
+    told = answer("graph", "merge", jobs, "again.csv", "--node-type", "Job", "--key", "url", "--on-match", "*")
+    assert (*counts(told), told["changed"]) == (0, 2, 2)
+    assert [row["properties"]["day"] for row in answer("graph", "query", jobs, "(Job {day: 'tue'})")] == ["tue", "tue"]
+
+
+def test_columns_may_be_for_new_records_and_a_condition_for_existing_ones(
+    jobs: str, tmp_path: Path, answer: Read
+) -> None:
+    (tmp_path / "again.csv").write_text("url,title,day\n/1,Architect,tue\n/2,Chef,tue\n/4,Writer,tue\n")
+    rules = [
+        "--on-create",
+        "since=day",
+        "--on-match",
+        "title",
+        "--condition",
+        "title=Engineer",
+        "--condition",
+        "seen=1",
+    ]
+    told = answer("graph", "merge", jobs, "again.csv", "--node-type", "Job", "--key", "url", *rules)
+    assert (*counts(told), told["changed"]) == (1, 2, 1)
+    assert [
+        row["properties"] for row in answer("graph", "query", jobs, '(Job {title in ["Architect", "Writer"]})')
+    ] == [
+        {"url": "/1", "title": "Architect", "company": "TechCorp", "seen": 1},
+        {"url": "/4", "title": "Writer", "since": "tue"},
+    ]
 
 
 def test_edges_may_be_merged_by_ids_and_by_a_key_of_their_own(jobs: str, tmp_path: Path, answer: Read) -> None:

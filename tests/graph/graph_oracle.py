@@ -33,14 +33,19 @@ class Oracle:
     nodes: dict[int, tuple[str, Properties]] = field(default_factory=dict)
     edges: dict[int, tuple[str, int, int, Properties]] = field(default_factory=dict)
     unique: set[tuple[str, str]] = field(default_factory=set)
+    # The ids of records that merges gave other values, until a test clears them.
+    changed: set[int] = field(default_factory=set, compare=False)
 
-    def merge_node(self, type_: str, match: Properties, new: Properties, on_match: Properties) -> bool:
+    def merge_node(
+        self, type_: str, match: Properties, new: Properties, on_match: Properties, condition: Properties | None = None
+    ) -> bool:
         """Find or create a node; return whether it was created."""
         found = [key for key, (own, old) in self.nodes.items() if own == type_ and has_properties(old, match)]
         if not found:
             self.create_node(type_, {**match, **new})
-        else:
-            self.update_node(get_single(found), on_match)
+        elif has_properties(self.nodes[get_single(found)][1], condition or {}):
+            self._note_change(found[0], self.nodes[found[0]][1], on_match)
+            self.update_node(found[0], on_match)
         return not found
 
     def merge_edge(
@@ -51,6 +56,7 @@ class Oracle:
         new: Properties,
         on_match: Properties,
         direction: str = "out",
+        condition: Properties | None = None,
     ) -> bool:
         """Find or create an edge; return whether it was created."""
         ways = {endpoints, endpoints[::-1]} if direction == "both" else {endpoints}
@@ -61,8 +67,9 @@ class Oracle:
         ]
         if not found:
             self.create_edge(endpoints, type_, {**match, **new})
-        else:
-            self.update_edge(get_single(found), on_match)
+        elif has_properties(self.edges[get_single(found)][3], condition or {}):
+            self._note_change(found[0], self.edges[found[0]][3], on_match)
+            self.update_edge(found[0], on_match)
         return not found
 
     def create_node(self, type_: str, properties: Properties) -> Properties:
@@ -113,6 +120,10 @@ class Oracle:
         except BaseException:
             self.nodes, self.edges = nodes, edges
             raise
+
+    def _note_change(self, found: int, old: Properties, new: Properties) -> None:
+        if any(repr(old.get(name)) != repr(value) for name, value in new.items()):
+            self.changed.add(found)
 
     def _check_unique(self) -> None:
         for type_, name in self.unique:

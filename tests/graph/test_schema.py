@@ -119,7 +119,7 @@ def test_a_bulk_merge_holds_the_schema_row_by_row(strict: GraphDatabase) -> None
     rows = [{"url": "/1", "title": None}, {"url": "/1", "title": "Chef"}]
     with assert_unchanged(strict), pytest.raises(GraphSchemaError):
         strict.bulk_merge_nodes("Job", rows, match_on="url", on_match="title")
-    assert strict.bulk_merge_nodes("Job", rows[1:], match_on="url", on_match="title") == BulkResult(0, 1)
+    assert strict.bulk_merge_nodes("Job", rows[1:], match_on="url", on_match="title") == BulkResult(0, 1, changed=1)
     assert list_nodes(strict, "Job") == [{"url": "/1", "title": "Chef"}]
 
 

@@ -20,7 +20,7 @@ from merganser.errors import (
 )
 from merganser.graph.database import GraphDatabase
 from merganser.graph.exchange.loading import ImportResult
-from merganser.graph.merging.bulk import Endpoint
+from merganser.graph.merging.bulk_options import Endpoint
 from merganser.graph.querying.pattern import Pattern
 from merganser.graph.querying.query import EdgeQuery, NodeQuery
 from merganser.graph.querying.results import Edges, Nodes, Paths, Rows

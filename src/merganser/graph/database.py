@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from merganser.graph.exchange.exchange_mixin import ExchangeMixin
-from merganser.graph.merging import bulk, bulk_edges, merge, merge_pattern
+from merganser.graph.merging import bulk, bulk_edges, bulk_options, merge, merge_pattern
 from merganser.graph.query_mixin import QueryMixin
 from merganser.graph.record_mixin import RecordMixin
 from merganser.graph.records import Node
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from merganser.graph.merging.bulk import Endpoint, OnMatchColumns
     from merganser.graph.merging.bulk_edges import MissingNodePolicy
+    from merganser.graph.merging.bulk_options import Endpoint, PropertyColumns
     from merganser.graph.merging.merge import OnMatch
     from merganser.graph.merging.missing import MissingPolicy
     from merganser.graph.records import BulkResult, IndexInfo, MergedEdge, MergedNode
@@ -198,7 +198,9 @@ class GraphDatabase(RecordMixin, QueryMixin, ExchangeMixin):
         rows: Any,
         *,
         match_on: str | Sequence[str],
-        on_match: OnMatchColumns = (),
+        on_create: PropertyColumns = (),
+        on_match: PropertyColumns = (),
+        condition: Mapping[str, Any] | None = None,
         missing: MissingPolicy = "keep",
         scope: Mapping[str, Any] | None = None,
         detach: DetachPolicy = False,
@@ -211,8 +213,11 @@ class GraphDatabase(RecordMixin, QueryMixin, ExchangeMixin):
             type: The type of the nodes.
             rows: Dicts, or an Arrow table, a data frame or anything else with Arrow data.
             match_on: The columns that identify a node; all other columns are properties of a new node.
-            on_match: The columns that overwrite properties of a node that is found. In a mapping
-                `{property: column}`, a column of another name than its property is not stored in new nodes.
+            on_create: Columns that override those of the same name in a new node, in a mapping `{property: column}`. A
+                column that only sets a property of another name, here or in `on_match`, is not a property itself.
+            on_match: The columns that overwrite properties of a node that is found, or such a mapping; `"*"` for all
+                columns that are properties.
+            condition: Properties that an existing node must have to be updated, as in `merge_node`.
             missing: What happens to the nodes of this type that no row matches: `"keep"`, `"delete"`, or the properties
                 that they get, such as `{"active": False}`.
             scope: Properties of the nodes that the rows cover, such as `{"source": "feed-a"}`; others are never
@@ -226,10 +231,20 @@ class GraphDatabase(RecordMixin, QueryMixin, ExchangeMixin):
         >>> with GraphDatabase(":memory:") as db:
         ...     _ = db.create_property_index("Job", "url")
         ...     done = db.bulk_merge_nodes("Job", rows, match_on="url", on_match=["seen"])
-        >>> done.created, done.matched
-        (2, 1)
+        >>> done
+        BulkResult(created=2, matched=1)
         """
-        options = bulk.BulkOptions(match_on, on_match, touch, warn_on_missing_index, missing, scope, detach)
+        options = bulk_options.BulkOptions(
+            match_on=match_on,
+            on_create=on_create,
+            on_match=on_match,
+            condition=condition,
+            touch=touch,
+            warn_on_missing_index=warn_on_missing_index,
+            missing=missing,
+            scope=scope,
+            detach=detach,
+        )
         return bulk.bulk_merge_nodes(self._store, type, rows, options)
 
     def bulk_merge_edges(
@@ -240,7 +255,9 @@ class GraphDatabase(RecordMixin, QueryMixin, ExchangeMixin):
         from_node: str | Endpoint = "from_id",
         to_node: str | Endpoint = "to_id",
         match_on: str | Sequence[str] = (),
-        on_match: OnMatchColumns = (),
+        on_create: PropertyColumns = (),
+        on_match: PropertyColumns = (),
+        condition: Mapping[str, Any] | None = None,
         on_missing_node: MissingNodePolicy = "error",
         missing: MissingPolicy = "keep",
         scope: Mapping[str, Any] | None = None,
@@ -256,7 +273,9 @@ class GraphDatabase(RecordMixin, QueryMixin, ExchangeMixin):
             from_node: The column of the ids of the nodes that edges lead from, or an `Endpoint` that identifies them.
             to_node: The same for the nodes that edges lead to.
             match_on: The columns that identify an edge among those between the same nodes.
+            on_create: Columns that override others in a new edge, as in `bulk_merge_nodes`.
             on_match: The columns that overwrite properties, as in `bulk_merge_nodes`.
+            condition: Properties that an existing edge must have to be updated.
             on_missing_node: What happens to a row whose node does not exist: `"error"` refuses the merge, `"skip"`
                 skips the row, `"create"` creates the node of an `Endpoint`.
             missing: What happens to the edges of this type that no row matches, as in `bulk_merge_nodes`; with an
@@ -276,7 +295,16 @@ class GraphDatabase(RecordMixin, QueryMixin, ExchangeMixin):
         ...     db.bulk_merge_edges("POSTED_BY", rows, from_node=job, to_node=company).created
         2
         """
-        options = bulk.BulkOptions(match_on, on_match, touch, warn_on_missing_index, missing, scope)
+        options = bulk_options.BulkOptions(
+            match_on=match_on,
+            on_create=on_create,
+            on_match=on_match,
+            condition=condition,
+            touch=touch,
+            warn_on_missing_index=warn_on_missing_index,
+            missing=missing,
+            scope=scope,
+        )
         return bulk_edges.bulk_merge_edges(
             self._store, type, rows, (from_node, to_node), direction, on_missing_node, options
         )

@@ -78,14 +78,15 @@ class Path(DisplayMixin):
 class BulkResult(DisplayMixin):
     """Counts of a bulk merge: rows that created a node or edge, and rows that matched one.
 
-    `missing` counts the records that no row matched and that were deleted or changed, and `missing_ids` lists them;
-    `kept` counts nodes that were not deleted because they have edges, `detached` the edges deleted with nodes.
-    `skipped` counts rows whose nodes do not exist, and `skipped_rows` describes the first ten; `nodes_created` counts
-    nodes created for edges.
+    `changed` counts the records that existed before and got other values, each once. `missing` counts those that no
+    row matched and that were deleted or changed, and `missing_ids` lists them; `kept` counts nodes that were not
+    deleted because they have edges, `detached` the edges deleted with nodes. `skipped` counts rows whose nodes do not
+    exist, and `skipped_rows` describes the first ten; `nodes_created` counts nodes created for edges.
     """
 
     created: int
     matched: int
+    changed: int = 0
     missing: int = 0
     kept: int = 0
     detached: int = 0

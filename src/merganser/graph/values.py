@@ -119,7 +119,8 @@ def has_changes(old: Properties, new: Properties) -> bool:
         before = old.get(name)
         if type(before) is not type(value) or before != value:
             return True
-        if isinstance(value, list | dict) and encode(before) != encode(value):
+        # 0.0 equals -0.0, and a list of them another.
+        if isinstance(value, list | dict | float) and encode(before) != encode(value):
             return True
     return False
 

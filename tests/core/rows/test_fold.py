@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,8 +43,11 @@ def sort_key(value: Any) -> Any:
     return (0,) if value is None else (1, value)
 
 
-def merge_one_by_one(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The oracle: merge each row into a dict of new records, and into another one of records that exist."""
+def merge_one_by_one(rows: list[dict[str, Any]], *, has_condition: bool) -> dict[str, dict[str, Any]]:
+    """The oracle: merge each row into a dict of new records, and into another one of records that exist.
+
+    The condition is that `same` is 0, which an existing record meets.
+    """
     records: dict[str, dict[str, Any]] = {}
     for row in sorted(rows, key=lambda row: [sort_key(row[name]) for name in PLAN.order]):
         if row["id"] is None:
@@ -53,14 +58,15 @@ def merge_one_by_one(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
             new = {"key": row["id"], "same": row["a"], "both": row["a"], "late": None}
             records[row["id"]] = {"new": new, "found": update, "rows": 1}
         else:
-            record["new"] = record["new"] | update
-            record["found"] = update
+            for form in ("new", "found"):
+                if not has_condition or record[form]["same"] == 0:
+                    record[form] = record[form] | update
             record["rows"] += 1
     return records
 
 
-def read_records(table: pa.Table) -> dict[str, dict[str, Any]]:
-    columns = PLAN.output_columns
+def read_records(table: pa.Table, plan: FoldPlan) -> dict[str, dict[str, Any]]:
+    columns = plan.output_columns
     return {
         row["id"]: {
             "new": {name: row[column] for name, column in columns["new"].items()},
@@ -71,14 +77,19 @@ def read_records(table: pa.Table) -> dict[str, dict[str, Any]]:
     }
 
 
-@given(st.lists(ROW, max_size=12))
-def test_folded_records_are_those_of_merging_one_by_one(rows: list[dict[str, Any]]) -> None:
+# G24
+@given(rows=st.lists(ROW, max_size=12), has_condition=st.booleans())
+def test_folded_records_are_those_of_merging_one_by_one(rows: list[dict[str, Any]], has_condition: bool) -> None:
     # `both` is created from one column and overwritten by another of a different type, as an oracle can do.
     table = pa.Table.from_pylist(rows, SCHEMA)
     table = table.set_column(2, "a", table.column("a").cast(pa.float64()))
-    folded, counts = fold_rows(table, PLAN)
-    expected = merge_one_by_one(rows)
-    assert read_records(folded) == expected
+    plan = PLAN
+    if has_condition:
+        table = table.append_column("meets", pc.equal(table.column("a"), 0))
+        plan = replace(PLAN, meets_condition=("meets", "meets"))
+    folded, counts = fold_rows(table, plan)
+    expected = merge_one_by_one(rows, has_condition=has_condition)
+    assert read_records(folded, plan) == expected
     assert folded.column("id").to_pylist() == sorted(expected)
     without_id = sum(row["id"] is None for row in rows)
     assert (counts.rows, counts.skipped) == (len(rows), without_id)

@@ -18,7 +18,7 @@ from tests.graph.graph_oracle import assert_unchanged, dump, read_graph
 from merganser.core.columnar.take import to_array
 from merganser.errors import MerganserError, MergeConflictError
 from merganser.graph import BulkResult, Endpoint, GraphDatabase
-from merganser.graph.merging import bulk, bulk_edges
+from merganser.graph.merging import bulk, bulk_edges, bulk_options
 from merganser.graph.sqlite import lookup, write
 from merganser.graph.values import normalize_properties
 
@@ -115,10 +115,12 @@ def assert_same(steps: list[tuple[Callable[[GraphDatabase, Any], object], Any, A
             assert dump(by_column) == dump(by_row)
 
 
-def node_merge(on_match: dict[str, str], *, touch: bool) -> Callable[[GraphDatabase, Any], object]:
+def node_merge(
+    on_create: dict[str, str], on_match: dict[str, str], *, touch: bool
+) -> Callable[[GraphDatabase, Any], object]:
     def merge(db: GraphDatabase, rows: Any) -> object:
-        work = bulk.BulkNodes(db._store, "N", ("k",), on_match, touch=touch)
-        return work.run(rows), work.changed
+        changes = bulk_options.RowChanges(on_create=on_create, on_match=on_match, touch=touch)
+        return bulk.BulkNodes(db._store, "N", ("k",), changes).run(rows)
 
     return merge
 
@@ -129,7 +131,8 @@ def test_nodes_of_a_table_are_those_of_its_rows(data: st.DataObject, touch: bool
     """G4, G5, G8, G13."""
     steps = []
     for table, rows in data.draw(st.lists(tables(KEYS, "k"), min_size=1, max_size=3)):
-        steps.append((node_merge(data.draw(overwritten(table)), touch=touch), table, rows))
+        columns = data.draw(overwritten(table)), data.draw(overwritten(table))
+        steps.append((node_merge(*columns, touch=touch), table, rows))
     assert_same(steps)
 
 
@@ -147,9 +150,9 @@ def edge_merge(
     ends: tuple[Any, Any], match: tuple[str, ...], on_match: dict[str, str], *, touch: bool, is_undirected: bool
 ) -> Callable[[GraphDatabase, Any], object]:
     def merge(db: GraphDatabase, rows: Any) -> object:
-        work = bulk_edges.BulkEdges(db._store, "E", match, on_match, touch=touch)
+        work = bulk_edges.BulkEdges(db._store, "E", match, bulk_options.RowChanges(on_match=on_match, touch=touch))
         work.set_endpoints(*ends, is_undirected=is_undirected)
-        return work.run(rows), work.changed
+        return work.run(rows)
 
     return merge
 
@@ -210,7 +213,7 @@ def test_a_table_is_merged_without_its_rows(db: GraphDatabase, touch: bool) -> N
         found = db.bulk_merge_edges("E", edges, from_node=job, to_node=company, on_match="n", touch=touch)
         assert found == expected
     ids = pa.table({"from_id": [1, 2], "to_id": [3, 3], "n": [2, 2]})
-    assert db.bulk_merge_edges("E", ids, on_match="n", touch=touch) == BulkResult(0, 2)
+    assert db.bulk_merge_edges("E", ids, on_match="n", touch=touch) == BulkResult(0, 2, changed=2)
     found_edges = db.connection.execute("SELECT from_id, to_id, properties FROM edges").fetchall()
     assert found_edges == [(1, 3, '{"n":2}'), (2, 3, '{"n":2}')]
 
@@ -222,7 +225,7 @@ def test_a_null_removes_a_property(db: GraphDatabase) -> None:
     names = ["a", "b"]
     db.bulk_merge_nodes("N", pa.table({"k": [1, 2, 3, 4], "a": [1, 1, 1, 1], "b": ["x"] * 4}), match_on="k")
     given = pa.table({"k": [4, 3, 2, 1], "a": [None, 2, None, 1], "b": ["x", None, None, "x"]})
-    assert db.bulk_merge_nodes("N", given, match_on="k", on_match=names, touch=False) == BulkResult(0, 4)
+    assert db.bulk_merge_nodes("N", given, match_on="k", on_match=names, touch=False) == BulkResult(0, 4, changed=3)
     found = [text for (text,) in db.connection.execute("SELECT properties FROM nodes ORDER BY id")]
     assert found == ['{"k":1,"a":1,"b":"x"}', '{"k":2}', '{"k":3,"a":2}', '{"k":4,"b":"x"}']
 
@@ -236,9 +239,7 @@ def test_only_records_that_change_are_written(db: GraphDatabase) -> None:
         db.bulk_merge_nodes("N", rows, match_on="k", on_match="v", touch=False)
     changed = pa.table({"k": range(20), "v": [1.0] * 19 + [2.0]})
     before = db.connection.total_changes
-    work = bulk.BulkNodes(db._store, "N", ("k",), {"v": "v"}, touch=False)
-    work.run(changed)
-    assert work.changed == 1
+    assert db.bulk_merge_nodes("N", changed, match_on="k", on_match="v", touch=False) == BulkResult(0, 20, changed=1)
     # The keys are staged in a temporary table, which is emptied before.
     assert db.connection.total_changes - before <= 41
 

@@ -58,7 +58,7 @@ def test_edges_by_ids_can_be_merged_again(db: GraphDatabase, ids: list[int]) -> 
     ]
     assert db.bulk_merge_edges("E", rows) == BulkResult(created=3, matched=1)
     assert edges(db) == [("E", a, b, {"w": 1}), ("E", b, a, {"w": 2}), ("E", c, c, {"w": 4})]
-    assert db.bulk_merge_edges("E", rows, on_match=["w"]) == BulkResult(created=0, matched=4)
+    assert db.bulk_merge_edges("E", rows, on_match=["w"]) == BulkResult(created=0, matched=4, changed=1)
     assert edges(db) == [("E", a, b, {"w": 3}), ("E", b, a, {"w": 2}), ("E", c, c, {"w": 4})]
 
 

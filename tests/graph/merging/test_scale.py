@@ -51,7 +51,7 @@ def test_a_bulk_merge_among_a_hundred_thousand_nodes_is_exact(db: GraphDatabase)
     db.connection.execute(MANY, (NODES,))
     db.create_property_index("N", "k", unique=True)
     rows = [{"k": key, "name": "merged"} for key in range(NODES - 6_000, NODES + 6_000)]
-    assert db.bulk_merge_nodes("N", rows, match_on="k", on_match="name") == BulkResult(6_000, 6_000)
+    assert db.bulk_merge_nodes("N", rows, match_on="k", on_match="name") == BulkResult(6_000, 6_000, changed=6_000)
     counted = "SELECT count(*), count(DISTINCT properties ->> 'k'), sum(properties ->> 'name' = 'merged') FROM nodes"
     assert db.connection.execute(counted).fetchone() == (NODES + 6_000, NODES + 6_000, 12_000)
 

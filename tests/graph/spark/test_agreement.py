@@ -40,6 +40,9 @@ EDGES: dict[str, Any] = {
 }
 NODE_COLUMNS = "k string, n bigint, s string, f double, at timestamp, l array<bigint>"
 EDGE_COLUMNS = "start string, end string, kind boolean, w bigint"
+# New records meet it or not, and rows begin and end it.
+NODE_CONDITION: Row = {"seen": 1.0}
+EDGE_CONDITION: Row = {"w": 2}
 MOMENTS = [datetime(2026, 1, 2, 3, 4, 5, micros, tzinfo=UTC) for micros in (0, 60)]
 
 
@@ -79,7 +82,7 @@ class OneByOne:
         self.db = GraphDatabase(":memory:")
         self.db.create_property_index("N", "k", unique=True)
 
-    def nodes(self, rows: list[Row]) -> Iterator[bool | None]:
+    def nodes(self, rows: list[Row], condition: Row) -> Iterator[bool | None]:
         for row in in_order(rows, "n"):
             if row["k"] is None:
                 yield None
@@ -93,10 +96,11 @@ class OneByOne:
                     **{name: row[column] for name, column in (("seen", "n"), ("f", "f"), ("at", "at"))},
                     "s": row["s"] and row["s"].upper(),
                 },
+                condition=condition,
                 touch=False,
             ).created
 
-    def edges(self, rows: list[Row]) -> Iterator[bool | None]:
+    def edges(self, rows: list[Row], condition: Row) -> Iterator[bool | None]:
         ids = {properties["k"]: found for found, (_, properties) in read_graph(self.db).nodes.items()}
         for row in in_order(rows):
             if row["start"] not in ids or row["end"] not in ids:
@@ -109,12 +113,13 @@ class OneByOne:
                 {"w": row["w"]},
                 match={"kind": row["kind"]},
                 on_match={"w": None if row["w"] is None else row["w"] + 1, "day": "2026-01-02"},
+                condition=condition,
                 touch=False,
             ).created
 
-    def merge(self, rows: list[Row]) -> tuple[int, ...]:
+    def merge(self, rows: list[Row], condition: Row) -> tuple[int, ...]:
         before = read_graph(self.db)
-        done = list(self.nodes(rows) if "k" in rows[0] else self.edges(rows))
+        done = list(self.nodes(rows, condition) if "k" in rows[0] else self.edges(rows, condition))
         after = read_graph(self.db)
         changed = sum(before.nodes[found] != after.nodes[found] for found in before.nodes)
         changed += sum(before.edges[found] != after.edges[found] for found in before.edges)
@@ -150,20 +155,20 @@ def in_parquet(graph: ParquetGraph) -> list[Any]:
 
 @pytest.mark.parametrize("seed", [1])
 def test_sqlite_parquet_and_one_by_one_agree(spark: Any, lake: str, seed: int) -> None:
-    """G1, G2, G4, G5, G17."""
+    """G1, G2, G4, G5, G17, G24."""
     random = Random(seed)
     truth, parquet = OneByOne(), ParquetGraph(f"{lake}/graph", spark)
     with truth.db, SqliteGraph(":memory:") as sqlite:
-        for _ in range(2):
+        for of_nodes, of_edges in (({}, {}), (NODE_CONDITION, EDGE_CONDITION)):
             nodes, edges = node_rows(random), edge_rows(random)
-            expected = truth.merge(nodes)
+            expected = truth.merge(nodes, of_nodes)
             frame = spark.createDataFrame(nodes, NODE_COLUMNS)
-            assert counts(sqlite.merge_nodes(frame, "N", **NODES)) == expected
-            assert counts(parquet.merge_nodes(frame, "N", **NODES)) == expected
-            expected = truth.merge(edges)
+            assert counts(sqlite.merge_nodes(frame, "N", **NODES, condition=of_nodes)) == expected
+            assert counts(parquet.merge_nodes(frame, "N", **NODES, condition=of_nodes)) == expected
+            expected = truth.merge(edges, of_edges)
             frame = spark.createDataFrame(edges, EDGE_COLUMNS)
-            assert counts(sqlite.merge_edges(frame, "E", **EDGES)) == expected
-            assert counts(parquet.merge_edges(frame, "E", **EDGES)) == expected
+            assert counts(sqlite.merge_edges(frame, "E", **EDGES, condition=of_edges)) == expected
+            assert counts(parquet.merge_edges(frame, "E", **EDGES, condition=of_edges)) == expected
         graph = in_sqlite(truth.db)
         assert in_sqlite(sqlite.database) == graph
         assert in_parquet(parquet) == graph

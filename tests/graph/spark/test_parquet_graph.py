@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
-from tests.graph.graph_oracle import OnPurposeError
+from tests.graph.graph_oracle import OnPurposeError, list_nodes
 from tests.support import list_data_files, open_dataset_io, snapshot, snapshot_without_locks
 
 import merganser
@@ -32,7 +32,7 @@ from merganser.errors import (
     TargetPathError,
     UnreadableFileError,
 )
-from merganser.graph import Endpoint, GraphMergeResult
+from merganser.graph import Endpoint, GraphMergeResult, SqliteGraph
 from merganser.graph.spark import folders
 from merganser.graph.spark.columns import to_column_name
 from merganser.graph.spark.properties import to_orderable
@@ -183,6 +183,28 @@ def test_the_first_row_creates_and_later_ones_overwrite(spark: Any, graph: Parqu
     assert {name: data for name, data in snapshot_without_locks(lake).items() if not name.endswith("/lock")} == {
         name: data for name, data in files.items() if not name.endswith("/lock")
     }
+
+
+# G24
+def test_all_columns_are_those_that_do_not_identify(spark: Any, graph: ParquetGraph) -> None:
+    frame = spark.createDataFrame(
+        [("u1", "u2", "Cook", 1), ("u2", "u1", "Chef", 2)], "url string, next string, a string, b int"
+    )
+    ends: dict[str, Any] = {"from_node": Endpoint("Job", {"url": "url"}), "to_node": Endpoint("Job", {"url": "next"})}
+    with SqliteGraph(":memory:") as sqlite:
+        for each in (graph, sqlite):
+            each.merge_nodes(frame, "Job", match="url", base="*")
+            later = frame.withColumn("b", F.col("b") + 1).drop("next")
+            assert counts(each.merge_nodes(later, "Job", match="url", on_match="*")) == (2, 0, 2, 2, 0)
+            assert counts(each.merge_edges(frame, "NEXT", **ends, match="a", base="*")) == (2, 2, 0, 0, 0)
+            with pytest.raises(InvalidArgumentError, match=r"condition has \['Cook'\] for 'a'; give a string"):
+                each.merge_nodes(frame, "Job", match="url", on_match="*", condition={"a": ["Cook"]})
+        nodes = [{"url": "u1", "next": "u2", "a": "Cook", "b": 2}, {"url": "u2", "next": "u1", "a": "Chef", "b": 3}]
+        assert stored(graph, "Job") == nodes
+        assert list_nodes(sqlite.database) == nodes
+        edges = [{"a": "Chef", "b": 2}, {"a": "Cook", "b": 1}]
+        assert stored(graph, "NEXT", "edges") == edges
+        assert sorted((edge.properties for edge in sqlite.database.edges("NEXT").exec()), key=repr) == edges
 
 
 # G17, G2, G5: the same rows, into SQLite one by one

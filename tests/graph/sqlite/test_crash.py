@@ -107,7 +107,9 @@ def test_a_killed_process_leaves_nothing_of_what_it_had_not_finished(graph: str)
         with GraphDatabase(copy, timeout=0) as db:
             assert is_sound(db)
             assert dump(db) == before
-            assert db.bulk_merge_nodes("N", rows(), match_on="k", on_match=["v"]) == BulkResult(ROWS - 10, 10)
+            assert db.bulk_merge_nodes("N", rows(), match_on="k", on_match=["v"]) == BulkResult(
+                ROWS - 10, 10, changed=10
+            )
             assert db.bulk_merge_edges("E", rows(), match_on="k") == BulkResult(ROWS, 0)
             assert db.bulk_merge_edges("E", rows(), match_on="k") == BulkResult(0, ROWS)
             assert sorted(old["v"] for old in list_nodes(db)) == list(range(ROWS))

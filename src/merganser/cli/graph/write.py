@@ -30,6 +30,7 @@ from merganser.core.storage.location import locate
 from merganser.display import pluralize
 from merganser.errors import InvalidArgumentError
 from merganser.graph import BulkResult, Endpoint, GraphDatabase
+from merganser.graph.merging.bulk_options import ALL_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,9 +95,21 @@ _names_option = partial(click.option, type=columns, multiple=True)
 @click.option("--edge-type", cls=RenamedOption, former="--type", help="Merge the rows as edges of this type.")
 @_names_option("--key", "match_on", help="Columns that identify a node, or an edge among those between the same nodes.")
 @_names_option(
+    "--on-create",
+    metavar="COLUMN or PROPERTY=COLUMN",
+    help="Columns that override others in new nodes or edges.",
+)
+@_names_option(
     "--on-match",
     metavar="COLUMN or PROPERTY=COLUMN",
-    help="Columns that overwrite properties of matched nodes or edges.",
+    help="Columns that overwrite properties of matched nodes or edges, or '*' for all.",
+)
+@click.option(
+    "--condition",
+    type=pair,
+    multiple=True,
+    metavar="PROPERTY=VALUE",
+    help="Properties that matched nodes or edges must have to be updated.",
 )
 @click.option("--from-type", cls=RenamedOption, former="--from-label", help="Type of the nodes that edges lead from.")
 @_names_option("--from-key", metavar="PROPERTY=COLUMN", help="Columns that identify the nodes that edges lead from.")
@@ -204,7 +217,10 @@ def _check_usage(given: dict[str, Any]) -> None:
 def _merge_rows(graph: GraphDatabase, rows: Any, given: dict[str, Any]) -> BulkResult:
     options = {name: given[name] for name in ("touch", "warn_on_missing_index")}
     options["match_on"] = flatten_names(given["match_on"])
-    options["on_match"] = _parse_property_columns(given["on_match"], "--on-match")
+    all_columns = flatten_names(given["on_match"]) == [ALL_COLUMNS]
+    options["on_match"] = ALL_COLUMNS if all_columns else _parse_property_columns(given["on_match"], "--on-match")
+    options["on_create"] = _parse_property_columns(given["on_create"], "--on-create")
+    options["condition"] = {name: parse_value(text) for name, text in given["condition"]}
     options["missing"] = _parse_missing(given["missing"])
     options["scope"] = {name: parse_value(text) for name, text in given["scope"]} or None
     if given["node_type"]:

@@ -4,6 +4,8 @@ If the record of an id does not exist, its first row creates it (match, base, on
 its on_match properties; if it exists, every row does. All rows overwrite the same properties, so only the values of
 the last row remain. A record therefore has two forms: `new`, its properties if it is created, and `found`, the
 properties to overwrite if it exists. Only the graph knows which form applies.
+
+With a condition, rows overwrite a record only while it holds: up to the first row that ends it.
 """
 
 from __future__ import annotations
@@ -45,19 +47,25 @@ class FoldPlan:
     # The columns that may not be NULL, and those that are checked for values that no graph can store, by a label each.
     required: Mapping[str, str]
     checked: Mapping[str, str]
+    # Whether the record that a row creates meets the condition, and whether one that met it does so after the row.
+    meets_condition: tuple[str, str] | None = None
 
     @property
     def input_columns(self) -> list[str]:
         """The columns of the rows that the fold reads."""
         groups = [self.keys, *self.endpoints.values(), self.created, self.matched, self.required, self.checked]
-        return list(dict.fromkeys([*(name for group in groups for name in group.values()), *self.order]))
+        named = [*(name for group in groups for name in group.values()), *self.order, *(self.meets_condition or ())]
+        return list(dict.fromkeys(named))
 
     @property
     def output_columns(self) -> dict[str, dict[str, str]]:
         """The columns of the records, by form and property; `new` and `found` share those that are always equal."""
         found = {name: f"found.{name}" for name in self.matched}
+        same = {name for name in found if self.created.get(name) == self.matched[name]}
+        if self.meets_condition is not None:
+            same.clear()
         new = {
-            name: found[name] if self.created.get(name) == self.matched.get(name) else f"new.{name}"
+            name: found[name] if name in same else f"new.{name}"
             for name in [*self.created, *(name for name in self.matched if name not in self.created)]
         }
         endpoints = {form: {name: f"{form}.{name}" for name in match} for form, match in self.endpoints.items()}
@@ -108,11 +116,15 @@ def fold_rows(rows: pa.Table, plan: FoldPlan) -> tuple[pa.Table, FoldCounts]:
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """The rows of each id, in the order of the ids: how many, the first one and the last one."""
+    """The rows of each id, in the order of the ids: how many, the first one, and the last one that overwrites.
+
+    The last one may be another in a new record, and there it may be the first.
+    """
 
     sizes: Positions
     first: Positions
     last: Positions
+    last_if_new: Positions
 
 
 def _group_rows(rows: pa.Table, plan: FoldPlan) -> _Groups:
@@ -122,15 +134,32 @@ def _group_rows(rows: pa.Table, plan: FoldPlan) -> _Groups:
     first = np.zeros(len(sizes), np.int64)
     first[code] = np.arange(len(code))
     last = first.copy()
+    last_if_new = first.copy()
     several = np.flatnonzero(sizes[code] > 1)
     if len(several):
         ordered = several[_sort_rows(rows.select(list(plan.order)).take(pa.array(several)), code[several])]
         ends = np.flatnonzero(np.diff(code[ordered], append=-1))
-        last[code[ordered[ends]]] = ordered[ends]
         begins = np.concatenate([[0], ends[:-1] + 1])
-        first[code[ordered[begins]]] = ordered[begins]
+        groups = code[ordered[begins]]
+        first[groups] = ordered[begins]
+        last[groups] = last_if_new[groups] = ordered[ends]
+        if plan.meets_condition is not None:
+            created, matched = (
+                pc.fill_null(to_array(rows.column(name)), False).to_numpy(zero_copy_only=False)[ordered]  # noqa: FBT003
+                for name in plan.meets_condition
+            )
+            last[groups] = ordered[_find_last(~matched, begins, ends)]
+            found = np.where(created[begins], _find_last(~matched, begins + 1, ends), begins)
+            last_if_new[groups] = ordered[found]
     by_id = pc.sort_indices(ids.dictionary).to_numpy()
-    return _Groups(sizes[by_id], first[by_id], last[by_id])
+    return _Groups(sizes[by_id], first[by_id], last[by_id], last_if_new[by_id])
+
+
+def _find_last(is_last: npt.NDArray[np.bool_], begins: Positions, ends: Positions) -> Positions:
+    """Find the first marked position of each range, or its end."""
+    marked = np.append(np.flatnonzero(is_last), len(is_last))
+    found: Positions = np.minimum(marked[np.searchsorted(marked, begins)], ends)
+    return found
 
 
 def _sort_rows(order: pa.Table, code: Positions) -> Positions:
@@ -169,13 +198,15 @@ def _to_sort_key(value: object) -> tuple[object, ...]:
 
 
 def _make_records(rows: pa.Table, plan: FoldPlan, groups: _Groups) -> tuple[pa.Table, bool]:
-    first, last = (_Taker(rows, positions) for positions in (groups.first, groups.last))
+    first, last, last_if_new = (
+        _Taker(rows, positions) for positions in (groups.first, groups.last, groups.last_if_new)
+    )
     outputs = plan.output_columns
     columns = {name: first.take(column) for name, column in plan.keys.items()}
     for form, match in plan.endpoints.items():
         columns |= {outputs[form][name]: first.take(column) for name, column in match.items()}
     columns |= {outputs["found"][name]: last.take(column) for name, column in plan.matched.items()}
-    has_several = pa.array(groups.sizes > 1)
+    is_overwritten = pa.array(groups.last_if_new != groups.first)
     differ = False
     for name, stored in outputs["new"].items():
         if stored in columns:
@@ -187,7 +218,7 @@ def _make_records(rows: pa.Table, plan: FoldPlan, groups: _Groups) -> tuple[pa.T
             continue
         # Rows after the first one match the record that it created.
         before = pa.nulls(len(found), found.type) if created is None else created
-        columns[stored] = _choose(has_several, found, before)
+        columns[stored] = _choose(is_overwritten, last_if_new.take(plan.matched[name]), before)
         differ = differ or not _are_equal(columns[stored], found)
     columns[ROWS] = pa.array(groups.sizes)
     return pa.table(columns), differ

@@ -8,11 +8,11 @@ batches with duplicate keys or anything else that needs a row.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+import numpy as np
 
 from merganser.errors import InvalidArgumentError
 from merganser.graph.merging import merge
@@ -32,62 +32,33 @@ from merganser.graph.sqlite.lookup import (
     to_record_batch,
 )
 from merganser.graph.sqlite.sql import Table, has_json_path
-from merganser.graph.values import apply_properties, drop_nulls, encode, normalize_name, normalize_properties
+from merganser.graph.values import (
+    apply_properties,
+    drop_nulls,
+    encode,
+    normalize_properties,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import numpy.typing as npt
     import pyarrow as pa
 
-    from merganser.graph.merging.missing import MissingOptions, MissingPolicy, MissingRecords
-    from merganser.graph.sqlite.chosen import DetachPolicy
+    from merganser.graph.merging.bulk_options import BulkOptions, Endpoint, RowChanges
+    from merganser.graph.merging.missing import MissingOptions, MissingRecords
     from merganser.graph.sqlite.lookup import Key
     from merganser.graph.sqlite.store import Store
     from merganser.graph.values import Properties
+
+    # Ids of records.
+    Rows = npt.NDArray[np.int64]
 
 # Properties that one statement overwrites; SQLite's expressions have at most 1,000 levels.
 _MAX_UPDATED_PROPERTIES = 300
 
 # The ids of the nodes that each row connects; None for a row whose nodes are missing.
 Endpoints: TypeAlias = "list[tuple[int, ...] | None]"
-# The columns that overwrite the properties of the same name, or the column for each property.
-OnMatchColumns: TypeAlias = "str | Sequence[str] | Mapping[str, str]"
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """How rows identify the node at one end of an edge.
-
-    Args:
-        type: The type of the node.
-        match: For each match property of the node, the column that holds its value.
-
-    >>> Endpoint("Job", {"url": "job_url"}).type
-    'Job'
-    """
-
-    type: str
-    match: Mapping[str, str]
-
-    def __post_init__(self) -> None:
-        write.check_type(self.type)
-        if not isinstance(self.match, Mapping) or not self.match:
-            message = f"The match of the endpoint {self.type} is {self.match!r}; give {{property: column}}."
-            raise InvalidArgumentError(message)
-        read_names(list(self.match), "the match of an endpoint")
-        # Two properties may have the value of one column.
-        read_names(sorted(set(self.match.values()), key=str), "the match of an endpoint")
-
-
-@dataclass(frozen=True, slots=True)
-class BulkOptions:
-    """The options of a bulk merge, as the caller gave them."""
-
-    match_on: str | Sequence[str]
-    on_match: OnMatchColumns
-    touch: bool
-    warn_on_missing_index: bool
-    missing: MissingPolicy
-    scope: Mapping[str, Any] | None
-    detach: DetachPolicy = False
 
 
 def bulk_merge_nodes(store: Store, type_: str, rows: Any, options: BulkOptions) -> BulkResult:
@@ -98,25 +69,8 @@ def bulk_merge_nodes(store: Store, type_: str, rows: Any, options: BulkOptions) 
         raise InvalidArgumentError(f"match_on is empty; name the columns that identify a {type_}.")
     if options.warn_on_missing_index:
         warn_without_index(store, type_, names)
-    columns = read_on_match_columns(options.on_match, names)
     missing = read_missing_options(options.missing, options.scope, options.detach, names)
-    return BulkNodes(store, type_, names, columns, touch=options.touch, missing=missing).run(rows)
-
-
-def read_on_match_columns(given: OnMatchColumns, names: tuple[str, ...]) -> dict[str, str]:
-    """Check which column overwrites which property; match properties are left out, because a match has them already.
-
-    >>> read_on_match_columns({"seen": "today", "url": "url"}, ("url",)), read_on_match_columns(["seen"], ("url",))
-    ({'seen': 'today'}, {'seen': 'seen'})
-    """
-    if isinstance(given, Mapping):
-        columns = {normalize_name(name, "on_match"): normalize_name(one, "on_match") for name, one in given.items()}
-    else:
-        columns = {name: name for name in read_names(given, "on_match")}
-    for name in names:
-        if columns.pop(name, name) != name:
-            raise InvalidArgumentError(f"on_match gives the match property {name!r} another column; leave it out.")
-    return columns
+    return BulkNodes(store, type_, names, options.read_changes(names), missing=missing).run(rows)
 
 
 @dataclass(slots=True)
@@ -165,50 +119,59 @@ class BulkNodes:
         store: Store,
         type_: str,
         names: tuple[str, ...],
-        on_match_columns: dict[str, str],
+        changes: RowChanges,
         *,
-        touch: bool,
         missing: MissingOptions | None = None,
     ) -> None:
         self.store = store
         self.type = type_
         self.names = names
         self.columns = dict(zip(names, names, strict=True))
+        self.changes = changes
         # For each property that a match overwrites, the column with its value.
-        self.on_match_columns = on_match_columns
-        # A column that only overwrites a property of another name is not stored as a property itself.
-        self.property_columns = {*names, *(name for name, column in on_match_columns.items() if name == column)}
+        self.on_match_columns = changes.on_match
+        named = [*changes.on_create.items(), *changes.on_match.items()]
+        # A column that only sets a property of another name is not stored as a property itself.
+        self.property_columns = {*names, *(name for name, column in named if name == column)}
         self.missing = missing
         if missing is not None:
             # New records have the properties of the scope, from a column of theirs or from the scope itself.
             self.property_columns.update(missing.scope)
-        self.non_property_columns = set(on_match_columns.values()) - self.property_columns
-        self.touch = touch
+        self.named_columns = {column for _, column in named}
+        self.non_property_columns = self.named_columns - self.property_columns
+        self.touch = changes.touch
         # The records that no row matched, if something happens to them: in this merge or, of several, in the last.
         self.missing_records: MissingRecords | None = None
         # Rows whose nodes are missing: their number, and the reasons of the first ones.
         self.skipped = 0
         self.skip_reasons: list[str] = []
         self.nodes_created = 0
-        # Stored records that were changed; exact if no key occurs twice and rows are not merged one by one.
-        self.changed = 0
+        # The ids of changed records, in arrays for each batch; those above the highest id before are new ones.
+        self.changed_ids: list[Rows] = []
+        self.highest_id = 0
 
     def run(self, given: Any) -> BulkResult:
         """Merge all rows, or none if one is refused."""
         created = count = 0
         needed = self.non_property_columns | self.property_columns
-        required = needed - ({*(self.missing.scope if self.missing else ())} - {*self.names, *self.on_match_columns})
+        required = needed - ({*(self.missing.scope if self.missing else ())} - {*self.names, *self.named_columns})
         with self.store.transaction():
+            (self.highest_id,) = self.store.connection.execute(
+                f"SELECT coalesce(max(id), 0) FROM {self.table}"
+            ).fetchone()
             started = None if self.missing is None else self.start_missing_records(self.missing)
             if started is not None:
                 self.missing_records = started
-            one_by_one = self.needs_row_by_row()
-            by_column = not one_by_one and can_merge_columns(self)
             node_ids = NodeIds(self.store)
-            unseen = set(self.on_match_columns.values())
+            unseen = set(self.named_columns)
             for given_batch in read_batches(given, required):
-                unseen -= unseen and list_columns(given_batch)
+                if unseen or self.changes.overwrites_all:
+                    found_columns = list_columns(given_batch)
+                    unseen -= found_columns
+                    self.choose_on_match(found_columns)
                 batch = given_batch if self.missing is None else put_in_scope(given_batch, self.missing.scope, count)
+                one_by_one = self.needs_row_by_row()
+                by_column = not one_by_one and can_merge_columns(self)
                 columns = to_record_batch(batch, needed) if by_column else None
                 found = None if columns is None else merge_columns(self, columns, node_ids)
                 if found is None:
@@ -216,12 +179,13 @@ class BulkNodes:
                 created += found
                 count += len(batch)
             if unseen and count:
-                raise InvalidArgumentError(f"on_match names the column {min(unseen)!r}, which no row has. Correct it.")
+                self.refuse_column(min(unseen))
             self.check_skipped()
             done = Deletion(()) if started is None else started.apply()
         return BulkResult(
             created,
             count - created - self.skipped,
+            changed=self.count_changed(),
             missing=len(done.ids),
             kept=done.kept,
             detached=done.detached,
@@ -230,6 +194,22 @@ class BulkNodes:
             missing_ids=done.ids,
             skipped_rows=tuple(self.skip_reasons),
         )
+
+    def choose_on_match(self, columns: Iterable[Any]) -> None:
+        """Choose the properties that a match overwrites, if these are all that rows have."""
+        if self.changes.overwrites_all:
+            others = self.non_property_columns.union(self.names)
+            self.on_match_columns = {name: name for name in columns if isinstance(name, str) and name not in others}
+
+    def refuse_column(self, column: str) -> NoReturn:
+        """Refuse a column that no row has."""
+        role = "on_match" if column in self.changes.on_match.values() else "on_create"
+        raise InvalidArgumentError(f"{role} names the column {column!r}, which no row has. Correct it.")
+
+    def count_changed(self) -> int:
+        """Count the records that existed before the merge and were changed, each once."""
+        ids = np.concatenate([np.zeros(0, np.int64), *self.changed_ids])
+        return len(np.unique(ids[ids <= self.highest_id]))
 
     def start_missing_records(self, options: MissingOptions) -> MissingRecords:
         """Start to record which records are matched, of all that could be missing."""
@@ -258,6 +238,7 @@ class BulkNodes:
         """Check whether keys and updates alone do not decide the result, so that whole records are needed."""
         return (
             self.store.schema is not None
+            or bool(self.changes.condition)
             or not all(map(has_json_path, self.on_match_columns))
             or len(self.on_match_columns) > _MAX_UPDATED_PROPERTIES
             or any(
@@ -277,20 +258,20 @@ class BulkNodes:
 
     def merge_row_by_row(self, rows: NumberedRows) -> int:
         """Merge a batch row after row, and count the records that it creates."""
-        before = self.store.connection.total_changes
-        created = sum(map(self.merge_row, rows.numbers, rows.rows, rows.endpoints))
-        self.changed += self.store.connection.total_changes - before - created
-        return created
+        return sum(map(self.merge_row, rows.numbers, rows.rows, rows.endpoints))
 
     def merge_row(self, number: int, row: Properties, endpoints: tuple[int, ...] | None) -> bool:
         """Merge one row, and return whether it created a record."""
         match = {name: row[name] for name in self.names}
-        change = merge.MatchUpdate(self.select_updates(row), match, {}, allow_key_change=False, touch=self.touch)
+        condition = self.changes.condition
+        change = merge.MatchUpdate(self.select_updates(row), match, condition, allow_key_change=False, touch=self.touch)
         merged = write.call_with_label(
             f"row {number}", self.merge_record, match, self.select_new_properties(row), change, endpoints or ()
         )
         if self.missing_records is not None:
             self.missing_records.add([merged.id])
+        if change.changed:
+            self.changed_ids.append(np.array([merged.id]))
         return merged.created
 
     def merge_record(
@@ -309,9 +290,12 @@ class BulkNodes:
 
     def select_new_properties(self, row: Properties) -> Properties:
         """Select the properties of the record that a row creates."""
+        new = row
         if self.non_property_columns:
-            row = {name: value for name, value in row.items() if name not in self.non_property_columns}
-        return drop_nulls(row)
+            new = {name: value for name, value in row.items() if name not in self.non_property_columns}
+        if self.changes.on_create:
+            new = new | {name: row[column] for name, column in self.changes.on_create.items() if column in row}
+        return drop_nulls(new)
 
     def merge_batch(self, rows: NumberedRows, keys: list[Key]) -> int:
         """Merge a batch at once, and count the records that it creates."""
@@ -323,11 +307,11 @@ class BulkNodes:
                 records[key] = _Record(None, self.select_new_properties(row), endpoint_ids or ())
                 created += 1
                 continue
-            record.matched = True
             if self.on_match_columns and record.id is None:
                 record.properties = apply_properties(record.properties, self.select_updates(row))
             elif self.on_match_columns:
                 record.properties = {**record.properties, **self.select_updates(row)}
+            record.matched = True
         self.write_records(records.values())
         return created
 
@@ -350,21 +334,22 @@ class BulkNodes:
     def write_records(self, records: Iterable[_Record]) -> None:
         """Insert the new records, and update the matched ones."""
         moment = write.current_milliseconds()
-        new, touched = [], []
-        # Records that set and remove the same properties share a statement.
-        matched: defaultdict[tuple[tuple[str, bool], ...], list[tuple[Any, ...]]] = defaultdict(list)
+        new: list[tuple[Any, ...]] = []
+        touched: list[int] = []
+        changed: list[int] = []
         for record in records:
             if record.id is None:
                 new.append((self.type, *record.endpoint_ids, encode(record.properties), moment, moment))
             elif record.matched:
-                signature = tuple((name, value is None) for name, value in record.properties.items())
-                values = [encode(value) for value in record.properties.values() if value is not None]
-                matched[signature].append((*values, moment, record.id, *values))
-                touched.append(record.id)
+                is_changed = False
+                if record.properties:
+                    signature = tuple((name, value is None) for name, value in record.properties.items())
+                    values = [encode(value) for value in record.properties.values() if value is not None]
+                    statement = write.build_update_sql(self.table, signature, touch=False)
+                    done = self.store.connection.execute(statement, (*values, moment, record.id, *values))
+                    is_changed = done.rowcount > 0
+                (changed if is_changed else touched).append(record.id)
         self.store.connection.executemany(self.insert_sql, new)
-        for signature, parameters in matched.items():
-            if signature:
-                statement = write.build_update_sql(self.table, signature, touch=False)
-                self.changed += self.store.connection.executemany(statement, parameters).rowcount
+        self.changed_ids.append(np.array(changed, np.int64))
         if self.touch:
             write.touch_records(self.store, self.table, touched)

@@ -107,6 +107,7 @@ def merge_columns(work: BulkNodes, batch: pa.RecordBatch, node_ids: NodeIds) -> 
     updates = [_take(encoded[column], rows, batch.num_rows) for column in work.on_match_columns.values()]
     changed = _find_changes(updates, stored, len(rows))
     created = _insert_new(work, encoded, endpoint_ids, is_new)
+    work.changed_ids.append(ids[changed])
     _update_changed(work, [_select(column, changed) for column in updates], ids[changed])
     if work.touch:
         touch_records(work.store, work.table, ids[~changed].tolist())
@@ -182,9 +183,9 @@ def _insert_new(work: BulkNodes, encoded: Mapping[str, pa.Array], endpoint_ids: 
     count = int(np.count_nonzero(is_new))
     if not count:
         return 0
-    properties = {
-        name: _select(column, is_new) for name, column in encoded.items() if name not in work.non_property_columns
-    }
+    created = {name: column for name, column in encoded.items() if name not in work.non_property_columns}
+    created |= {name: encoded[column] for name, column in work.changes.on_create.items()}
+    properties = {name: _select(column, is_new) for name, column in created.items()}
     texts = encode_objects(properties, count).to_pylist()
     ends = [ids if count == len(ids) else compress(ids, is_new.tolist()) for ids in endpoint_ids]
     moment = write.current_milliseconds()
@@ -202,7 +203,7 @@ def _update_changed(work: BulkNodes, updates: list[pa.Array], ids: Rows) -> None
         group = ids[rows].tolist()
         statement = write.build_update_sql(work.table, signature, touch=True)
         parameters = zip(*values, repeat(moment, len(group)), group, strict=True)
-        work.changed += work.store.connection.executemany(statement, parameters).rowcount
+        work.store.connection.executemany(statement, parameters)
 
 
 def _group_by_nulls(columns: list[pa.Array], count: int) -> Iterator[tuple[tuple[bool, ...], Mask]]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from merganser.display import pluralize
 from merganser.errors import InvalidArgumentError, MergeConflictError, NodeNotFoundError
 from merganser.graph.merging import merge
-from merganser.graph.merging.bulk import BulkNodes, BulkOptions, Endpoint, read_on_match_columns
+from merganser.graph.merging.bulk import BulkNodes
+from merganser.graph.merging.bulk_options import BulkOptions, Endpoint
 from merganser.graph.merging.missing import read_missing_options, start_missing_records
 from merganser.graph.sqlite import write
 from merganser.graph.sqlite.chosen import MAX_LISTED
@@ -51,8 +52,7 @@ def bulk_merge_edges(
     check_missing_node_policy(on_missing_node)
     names = read_names(options.match_on, "match_on")
     missing = read_missing_options(options.missing, options.scope, options.detach, names)
-    columns = read_on_match_columns(options.on_match, names)
-    work = BulkEdges(store, type_, names, columns, touch=options.touch, missing=missing)
+    work = BulkEdges(store, type_, names, options.read_changes(names), missing=missing)
     work.set_endpoints(*endpoints, is_undirected=direction == "both", on_missing_node=on_missing_node)
     for endpoint in endpoints:
         if options.warn_on_missing_index and isinstance(endpoint, Endpoint):

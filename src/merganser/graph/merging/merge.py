@@ -57,6 +57,8 @@ class MatchUpdate:
     condition: Properties
     allow_key_change: bool
     touch: bool
+    # Whether the record that was found got other properties.
+    changed: bool = False
 
     def apply(self, store: Store, table: Table, record_id: int, text: str) -> tuple[Properties, bool | None]:
         """Return the properties after a match, and whether they changed: None if the condition does not hold.
@@ -71,7 +73,8 @@ class MatchUpdate:
             updates = normalize_properties(updates(decode(text)), "on_match")
             self.check_key_unchanged(updates)
             old = decode(_read_properties(store, table, record_id))
-        return (apply_properties(old, updates), True) if has_changes(old, updates) else (old, False)
+        self.changed = has_changes(old, updates)
+        return (apply_properties(old, updates), True) if self.changed else (old, False)
 
     def check_key_unchanged(self, updates: Properties) -> None:
         """Refuse updates of match properties, unless they are allowed."""

@@ -15,8 +15,8 @@ from merganser.graph.sqlite.chosen import MAX_LISTED
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from merganser.graph.merging.bulk import Endpoint
     from merganser.graph.merging.bulk_edges import MissingNodePolicy
+    from merganser.graph.merging.bulk_options import Endpoint
 
 # How many keys an error lists.
 _MAX_KEYS_SHOWN = MAX_LISTED

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from merganser.display import DisplayMixin
 from merganser.errors import InvalidArgumentError, NodeNotFoundError
 from merganser.graph.database import GraphDatabase
-from merganser.graph.merging.bulk import Endpoint
+from merganser.graph.merging.bulk_options import Endpoint
 from merganser.graph.spark.columns import KEY_COLUMNS, TIME_COLUMNS, to_property_name
 from merganser.graph.spark.reading import to_column
 from merganser.graph.spark.sqlite_graph import SqliteGraph

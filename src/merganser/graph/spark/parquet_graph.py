@@ -22,7 +22,7 @@ from merganser.graph.spark.reading import union_types
 from merganser.graph.spark.record_set import FrameRecords
 from merganser.graph.spark.records import EdgeMerge, NodeMerge, fold_edges, fold_nodes
 from merganser.graph.spark.results import GraphMergeResult, MergeRecord, make_merge_result
-from merganser.graph.spark.source import RecordRows
+from merganser.graph.spark.source import RecordRows, read_known
 from merganser.graph.sqlite.write import check_type
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from merganser.core.model.result import MergeResult
     from merganser.graph.database import GraphDatabase
-    from merganser.graph.merging.bulk import Endpoint
     from merganser.graph.merging.bulk_edges import MissingNodePolicy
+    from merganser.graph.merging.bulk_options import Endpoint
     from merganser.graph.merging.missing import MissingOptions
     from merganser.graph.spark.exchange import ExchangeResult
     from merganser.graph.spark.missing import MissingFrame
@@ -95,6 +95,8 @@ class ParquetGraph:
                 `base`, properties of a new node;
                 `on_create`, more of these, which override `base`;
                 `on_match`, properties to overwrite if the node exists or an earlier row created it, NULL removes one;
+                in these three, `"*"` stands for all columns but for those that identify;
+                `condition`, properties that the node must have to be overwritten, a dict of values;
                 `order_by`, columns that order the rows; ties are ordered by all other columns;
                 `skip_null_keys`, which skips rows with NULL in a match property instead of refusing them;
                 `missing`, `scope` and `detach`, as in `GraphDatabase.bulk_merge_nodes`.
@@ -212,6 +214,7 @@ class ParquetGraph:
             skipped=records.rows - rows,
             has_differences=records.has_differences,
             match_names=records.match_names,
+            condition=records.condition,
         )
 
     def committed(self, kind: RecordKind, type: str, batch_id: str) -> bool:
@@ -339,11 +342,12 @@ class ParquetGraph:
             schema = folder.read_schema()
             source = RecordRows(records, folder, schema)
             overwritten = source.overwritten_columns
-            needs_ids = records.has_differences and schema is not None and bool(overwritten)
-            missing = None
+            known = missing = None
+            if schema is not None and overwritten and (records.has_differences or records.condition):
+                known = read_known(self._io, folder, schema, records.condition)
             if options is not None and schema is not None:
                 missing = self._find_missing(folder, records, record, options, edges)
-            rows = source.make_rows(self._read_known_ids(folder, is_needed=needs_ids), missing)
+            rows = source.make_rows(known, missing)
             check_hold()
             folder.write_match_names(records.match_names)
             folder.write_batch(batch_id, record)
@@ -424,10 +428,6 @@ class ParquetGraph:
                 ids = gone[0].unionAll(gone[1]).distinct()
                 deleted += self._io.merge(ids, folder.path, "delete", "id", lock_timeout=self._lock_timeout).deleted
         return deleted
-
-    def _read_known_ids(self, folder: Folder, *, is_needed: bool) -> DataFrame | None:
-        # Spark underestimates the size of what a Python function returns, and would broadcast it.
-        return self._io.read_columns(folder.path, "id").hint("merge") if is_needed else None
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from datetime import date, datetime
 from typing import Any, TypeAlias
 
 from pyspark.sql import Column, DataFrame
@@ -10,8 +11,10 @@ from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from pyspark.sql import types as T  # noqa: N812 - as above
 
 from merganser.errors import InvalidArgumentError, PropertyTypeError
+from merganser.graph.merging.bulk_options import ALL_COLUMNS
 from merganser.graph.spark.reading import to_column
 from merganser.graph.sqlite.indexes import read_names
+from merganser.graph.values import MAX_INT64, MIN_INT64, Properties, Value, normalize_properties
 
 # How a caller specifies properties: columns of the same name, or an expression for each.
 PropertySpec: TypeAlias = "str | Sequence[str] | Mapping[str, str | Column] | None"
@@ -31,10 +34,14 @@ _JSON_TIME_FORMATS = {
 }
 
 
-def read_properties(frame: DataFrame, given: PropertySpec, role: str) -> dict[str, Column]:
-    """Map each property to its expression."""
+def read_properties(
+    frame: DataFrame, given: PropertySpec, role: str, keys: Collection[str] | None = None
+) -> dict[str, Column]:
+    """Map each property to its expression; `"*"` means all columns but for those of keys, if these are given."""
     if given is None:
         return {}
+    if keys is not None and isinstance(given, str) and given == ALL_COLUMNS:
+        return {name: to_column(name) for name in frame.columns if name not in keys}
     if isinstance(given, Mapping):
         return {name: _parse_expression(given[name], name, role) for name in read_names(list(given), role)}
     return {name: find_column(frame, name, role) for name in read_names(given, role)}
@@ -117,3 +124,50 @@ def is_orderable(data_type: T.DataType) -> bool:
 def to_orderable(column: Column, data_type: T.DataType) -> Column:
     """Make a column by which rows can be ordered and compared: its JSON, if its type cannot be ordered."""
     return column if is_orderable(data_type) else F.to_json(F.struct(column), _JSON_TIME_FORMATS)
+
+
+def build_condition(columns: Mapping[str, tuple[Column, T.DataType]], condition: Mapping[str, Value]) -> Column:
+    """Build the condition that properties have these values, as `are_equal` compares them; absent ones are NULL."""
+    holds = F.lit(True)  # noqa: FBT003 - Spark's own signature
+    for name, value in condition.items():
+        column, data_type = columns.get(name, (F.lit(None), T.NullType()))
+        holds = holds & (column.isNull() if value is None else _build_equality(column, data_type, value))
+    return holds
+
+
+def _build_equality(column: Column, data_type: T.DataType, value: Value) -> Column:
+    """Build the condition that a column has a value: never, if the value does not fit its type exactly."""
+    literal: Any = None
+    if isinstance(value, bool):
+        literal = value if isinstance(data_type, T.BooleanType) else None
+    elif isinstance(value, int | float) and isinstance(data_type, T.LongType):
+        literal = int(value) if int(value) == value and MIN_INT64 <= value <= MAX_INT64 else None
+    elif isinstance(value, int | float) and isinstance(data_type, T.DoubleType):
+        literal = float(value) if float(value) == value else None
+    elif isinstance(value, str):
+        literal = _to_literal(value, data_type)
+    return F.lit(False) if literal is None else column.eqNullSafe(F.lit(literal).cast(data_type))  # noqa: FBT003
+
+
+def _to_literal(text: str, data_type: T.DataType) -> Any:
+    """Convert a string to what equals it in a column; dates and times are strings in a graph."""
+    if isinstance(data_type, T.StringType):
+        return text
+    try:
+        if isinstance(data_type, T.DateType):
+            return date.fromisoformat(text)
+        if isinstance(data_type, T.TimestampType | T.TimestampNTZType):
+            moment = datetime.fromisoformat(text)
+            return text if (moment.tzinfo is None) == isinstance(data_type, T.TimestampNTZType) else None
+    except ValueError:
+        pass
+    return None
+
+
+def read_condition(given: Mapping[str, Any] | None) -> Properties:
+    """Check the properties that an existing record must have to be overwritten."""
+    condition = normalize_properties(given, "condition")
+    for name, value in condition.items():
+        if isinstance(value, list | dict):
+            raise InvalidArgumentError(f"condition has {value!r} for {name!r}; give a string, a number or a boolean.")
+    return condition

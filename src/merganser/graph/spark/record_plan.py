@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from merganser.core.rows.fold import FoldPlan
 from merganser.errors import InvalidArgumentError
 from merganser.graph.spark.ids import make_edge_id, make_node_id
 from merganser.graph.spark.properties import (
+    build_condition,
     check_roles,
     is_orderable,
     to_orderable,
@@ -24,11 +25,15 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import DataType, StructType
 
+    from merganser.graph.values import Value
+
     # The column of each property, by role.
     Roles = Mapping[str, Mapping[str, str]]
 
 # The role of an endpoint, and the form of a record that holds its match properties.
 ENDPOINT_FORMS = {"from_node": "from_match", "to_node": "to_match"}
+# Columns that are staged if there is a condition.
+_NEW_MEETS, _FOUND_MEETS = "new record meets the condition", "overwritten record meets the condition"
 _KEY_ROLES = ("match", *ENDPOINT_FORMS)
 
 
@@ -45,6 +50,8 @@ class RecordTable:
     order_by: Sequence[str] = ()
     endpoint_types: Mapping[str, str]
     skip_null_keys: bool = False
+    # The properties that an existing record must have to be overwritten.
+    condition: Mapping[str, Value] = field(default_factory=dict)
 
     @property
     def columns(self) -> list[str]:
@@ -99,6 +106,12 @@ def plan_records(table: RecordTable, schema: StructType) -> RecordPlan:
         order.append(column if is_orderable(data_type) else f"{column} as JSON")
         if order[-1] != column:
             staged[order[-1]] = to_orderable(to_column(column), data_type)
+    if table.condition:
+        created = {**find_typed("match"), **find_typed("base"), **find_typed("on_create")}
+        matched = find_typed("on_match")
+        overwritten = {name: value for name, value in table.condition.items() if name in matched}
+        staged[_NEW_MEETS] = build_condition(created, table.condition)
+        staged[_FOUND_MEETS] = build_condition(matched, overwritten)
     labels = {(role, name): f"{role} property {name!r} of {table.type}" for role, name in types}
     fold = FoldPlan(
         keys=keys,
@@ -108,6 +121,7 @@ def plan_records(table: RecordTable, schema: StructType) -> RecordPlan:
         order=order,
         required={label: columns[role][name] for (role, name), label in labels.items() if role in _KEY_ROLES},
         checked={label: columns[role][name] for (role, name), label in labels.items()},
+        meets_condition=(_NEW_MEETS, _FOUND_MEETS) if table.condition else None,
     )
     return RecordPlan(table=table, columns=staged, fold=fold)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from merganser.core.storage.store import Store
     from merganser.engines.spark.row_files import RowFile
     from merganser.graph.spark.record_plan import RecordPlan
+    from merganser.graph.values import Value
 
 # The forms of a record: its properties if it is new or was found, and the match properties of the nodes of an edge.
 FORMS = ("new", "found", "from_match", "to_match")
@@ -49,6 +50,8 @@ class Records(ABC):
     skipped: int
     has_differences: bool
     match_names: tuple[str, ...]
+    # The properties that an existing record must have to be overwritten.
+    condition: Mapping[str, Value] = field(default_factory=dict)
 
     @property
     @abstractmethod

@@ -15,8 +15,8 @@ from merganser.core.rows.fold import FoldCounts, fold_rows
 from merganser.engines.spark.grouping import group_frame
 from merganser.engines.spark.types import to_arrow_schema, to_transport_schema
 from merganser.errors import InvalidArgumentError
-from merganser.graph.merging.bulk import Endpoint
-from merganser.graph.spark.properties import check_roles, find_column, is_orderable, read_properties
+from merganser.graph.merging.bulk_options import Endpoint
+from merganser.graph.spark.properties import check_roles, find_column, is_orderable, read_condition, read_properties
 from merganser.graph.spark.reading import to_column
 from merganser.graph.spark.record_plan import RecordTable, plan_records
 from merganser.graph.spark.record_set import FrameRecords, find_fault, nest_columns
@@ -43,6 +43,7 @@ class MergeArguments(TypedDict, total=False):
     base: PropertySpec
     on_create: PropertySpec
     on_match: PropertySpec
+    condition: Mapping[str, Any] | None
     order_by: str | Sequence[str] | None
     skip_null_keys: bool
     missing: MissingPolicy
@@ -73,18 +74,20 @@ class EdgeMerge(MergeArguments, _EndpointArguments, total=False):
 def fold_nodes(frame: DataFrame, type_: str, **given: Unpack[NodeMerge]) -> AbstractContextManager[Records]:
     """Fold rows into nodes, after checking the arguments and all values."""
     _check_given("merge_nodes", given, NodeMerge.__required_keys__, NodeMerge.__optional_keys__)
-    return _fold(frame, type_, _read_roles(frame, given), {}, given)
+    return _fold(frame, type_, _read_roles(frame, given, ()), {}, given)
 
 
 def fold_edges(frame: DataFrame, type_: str, **given: Unpack[EdgeMerge]) -> AbstractContextManager[Records]:
     """Fold rows into edges, whose nodes are identified by their types and match properties."""
     _check_given("merge_edges", given, EdgeMerge.__required_keys__, EdgeMerge.__optional_keys__)
-    roles = _read_roles(frame, given)
     endpoints = {"from_node": given["from_node"], "to_node": given["to_node"]}
     for role, endpoint in endpoints.items():
         if not isinstance(endpoint, Endpoint):
             message = f"{role} is {endpoint!r}; give an Endpoint(type, {{match property: expression}})."
             raise InvalidArgumentError(message)
+    keys = [column for endpoint in endpoints.values() for column in endpoint.match.values()]
+    roles = _read_roles(frame, given, keys)
+    for role, endpoint in endpoints.items():
         roles[role] = read_properties(frame, endpoint.match, role)
         check_roles(roles[role])
     return _fold(frame, type_, roles, {role: endpoint.type for role, endpoint in endpoints.items()}, given)
@@ -97,8 +100,10 @@ def _check_given(call: str, given: Mapping[str, Any], required: frozenset[str], 
         raise TypeError(f"{call}() missing 1 required keyword-only argument: {name!r}")
 
 
-def _read_roles(frame: DataFrame, given: Mapping[str, Any]) -> Roles:
-    roles = {role: read_properties(frame, given.get(role), role) for role in ("match", "base", "on_create", "on_match")}
+def _read_roles(frame: DataFrame, given: Mapping[str, Any], endpoint_columns: Sequence[str]) -> Roles:
+    roles = {"match": read_properties(frame, given.get("match"), "match")}
+    keys = {*roles["match"], *endpoint_columns}
+    roles |= {role: read_properties(frame, given.get(role), role, keys) for role in ("base", "on_create", "on_match")}
     # New records have the properties of the scope.
     known = {name for properties in roles.values() for name in properties}
     roles["base"] |= {name: F.lit(value) for name, value in (given.get("scope") or {}).items() if name not in known}
@@ -118,6 +123,7 @@ def _fold(
         order_by=order,
         endpoint_types=endpoint_types,
         skip_null_keys=given.get("skip_null_keys", False),
+        condition=read_condition(given.get("condition")),
     )
     plan = plan_records(table, rows.schema)
     added = [column.alias(name) for name, column in plan.columns.items()]
@@ -139,6 +145,7 @@ def _make_records(flat: DataFrame, plan: RecordPlan, counts: FoldCounts) -> Reco
         skipped=counts.skipped,
         has_differences=counts.differ,
         match_names=tuple(plan.table.roles["match"]),
+        condition=plan.table.condition,
     )
 
 

@@ -12,16 +12,24 @@ from merganser.core.model.schema_checks import check_types
 from merganser.core.model.widening import find_common_type
 from merganser.errors import InvalidArgumentError
 from merganser.graph.spark.columns import KEY_COLUMNS, TIME_COLUMNS, to_column_name
+from merganser.graph.spark.properties import build_condition
+from merganser.graph.spark.reading import to_column
 from merganser.graph.spark.record_set import FileRecords
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import Column, DataFrame
 
+    from merganser.engines.spark import SparkDatasetIO
     from merganser.engines.spark.row_files import SelectedRows
     from merganser.graph.spark.folders import Folder
     from merganser.graph.spark.missing import MissingFrame
     from merganser.graph.spark.record_set import Records
+    from merganser.graph.values import Value
 
+# The column of existing records that tells whether they meet the condition.
+MEETS_CONDITION = "meets condition"
 _TIME = pa.timestamp("us", "UTC")
 
 
@@ -54,7 +62,10 @@ class RecordRows:
         return list(self._make_schema().names)
 
     def make_rows(self, known: DataFrame | None, missing: MissingFrame | None = None) -> DataFrame | SelectedRows:
-        """Make a row for each record; `known` are the ids that exist, if it matters. Missing records are added."""
+        """Make a row for each record; `known` are those that exist, if it matters. Missing records are added.
+
+        Records that do not meet the condition get no row.
+        """
         if missing is not None:
             return missing.add_to(self._make_frame(known), F.timestamp_micros(F.lit(self._now)))
         if known is None and isinstance(self._records, FileRecords):
@@ -66,7 +77,8 @@ class RecordRows:
     def _make_frame(self, known: DataFrame | None) -> DataFrame:
         frame = self._records.frame
         if known is not None:
-            frame = frame.join(known.select(F.col("id").alias("known")), F.col("id") == F.col("known"), "left")
+            frame = frame.join(known.withColumnRenamed("id", "known"), F.col("id") == F.col("known"), "left")
+            frame = frame.where(F.col("known").isNull() | F.col(MEETS_CONDITION))
         now = F.timestamp_micros(F.lit(self._now))
         return frame.select(
             *KEY_COLUMNS[self._folder.kind],
@@ -107,3 +119,13 @@ class RecordRows:
                     f"The {self._folder.kind} of type {self._folder.type!r} have a property {before!r}, which differs "
                     f"from {name!r} only in case. Use its name."
                 )
+
+
+def read_known(io: SparkDatasetIO, folder: Folder, schema: pa.Schema, condition: Mapping[str, Value]) -> DataFrame:
+    """Read the ids of the existing records, and whether they meet a condition."""
+    columns = {name: to_column_name(name, folder.kind) for name in condition}
+    columns = {name: column for name, column in columns.items() if column in schema.names}
+    frame = io.read_columns(folder.path, ["id", *columns.values()])
+    typed = {name: (to_column(column), frame.schema[column].dataType) for name, column in columns.items()}
+    # Spark underestimates the size of what a Python function returns, and would broadcast it.
+    return frame.select("id", build_condition(typed, condition).alias(MEETS_CONDITION)).hint("merge")

@@ -19,8 +19,9 @@ from merganser.display import pluralize
 from merganser.errors import NodeNotFoundError
 from merganser.graph.database import GraphDatabase
 from merganser.graph.json_columns import to_python_values
-from merganser.graph.merging.bulk import BulkNodes, Endpoint
+from merganser.graph.merging.bulk import BulkNodes
 from merganser.graph.merging.bulk_edges import BulkEdges, check_missing_node_policy
+from merganser.graph.merging.bulk_options import Endpoint, RowChanges
 from merganser.graph.merging.merge import find_nodes
 from merganser.graph.merging.missing import start_missing_records
 from merganser.graph.spark import collect
@@ -38,7 +39,7 @@ from merganser.timeline import record_span
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame
 
@@ -175,9 +176,10 @@ class SqliteGraph:
 
         def merge(table: pa.Table, missing: MissingRecords | None) -> tuple[int, int, int, int]:
             rows, columns = _flatten_properties(table)
-            work = BulkNodes(store, type_, names, columns["found"], touch=False)
+            work = BulkNodes(store, type_, names, _make_changes(records, columns["found"]))
             work.missing_records = missing
-            return 0, work.run(rows).created, work.changed, 0
+            done = work.run(rows)
+            return 0, done.created, done.changed, 0
 
         return _merge(batch, records, merge, partial(start_missing_records, store, "nodes", type_, ()))
 
@@ -195,7 +197,7 @@ class SqliteGraph:
             if edges.on_missing_node == "skip":
                 table, skipped = _drop_missing(store, table, *(endpoint.type for endpoint in endpoints.values()))
             rows, columns = _flatten_properties(table)
-            work = BulkEdges(store, type_, names, columns["found"], touch=False)
+            work = BulkEdges(store, type_, names, _make_changes(records, columns["found"]))
             work.set_endpoints(
                 *(Endpoint(endpoint.type, columns[struct]) for struct, endpoint in endpoints.items()),
                 is_undirected=False,
@@ -203,7 +205,7 @@ class SqliteGraph:
             )
             work.missing_records = missing
             done = work.run(rows)
-            return skipped, done.created, work.changed, done.nodes_created
+            return skipped, done.created, done.changed, done.nodes_created
 
         types = (edges.from_node.type, edges.to_node.type)
         return _merge(batch, records, merge, partial(start_missing_records, store, "edges", type_, types))
@@ -275,6 +277,10 @@ def _merge_tables(
         after = replace(point, rows=records.rows, skipped=point.skipped + records.skipped, done=True)
         batch.advance(before, after)
     return after, nodes_created
+
+
+def _make_changes(records: Records, overwritten: Mapping[str, str]) -> RowChanges:
+    return RowChanges(on_match=overwritten, condition=dict(records.condition), touch=False)
 
 
 def _select_endpoints(records: Records, point: Checkpoint, struct: str) -> DataFrame:

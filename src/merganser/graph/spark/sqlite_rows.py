@@ -27,7 +27,7 @@ from merganser.graph.exchange.columns import ARROW_TYPES
 from merganser.graph.exchange.files import write_atomically
 from merganser.graph.exchange.property_types import PropertyTypes, find_property_types
 from merganser.graph.json_columns import to_python_values
-from merganser.graph.merging.bulk import Endpoint
+from merganser.graph.merging.bulk_options import Endpoint
 from merganser.graph.spark.columns import to_column_name
 from merganser.graph.sqlite.indexes import read_names
 from merganser.graph.sqlite.sql import Table, build_key_sql
