@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import decimal
 import math
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from tests.graph.graph_oracle import assert_unchanged, dump, list_nodes, to_comparable
 
 from merganser.errors import PropertyTypeError, PropertyValueError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from merganser.graph import GraphDatabase
 
 pytestmark = pytest.mark.filterwarnings("ignore:MERGE on")
@@ -269,6 +275,106 @@ def test_numbers_of_numpy_are_numbers(db: GraphDatabase) -> None:
         db.create_node("N", {"u": np.uint64(2**63)})
     with pytest.raises(PropertyValueError, match="'f' is NaN"):
         db.create_node("N", {"f": np.float32("nan")})
-    for refused in (np.datetime64("2026-01-02", "ns"), np.longdouble(1), np.complex64(1)):
+    for refused in (np.timedelta64(1, "s"), np.longdouble(1), np.complex64(1)):
         with pytest.raises(PropertyTypeError, match="'x' is of type"):
             db.create_node("N", {"x": refused})
+
+
+FORMS: dict[str, Callable[[Any], Any]] = {
+    "dicts": lambda value: [{"k": 1, "v": value}],
+    "many dicts": lambda value: [{"k": number, "v": value} for number in range(200)],
+    "table": lambda value: pa.table({"k": [1], "v": pa.array([value])}),
+    "pandas": lambda value: pd.DataFrame({"k": [1], "v": pd.Series([value], dtype=object)}),
+    "polars": lambda value: pl.DataFrame({"k": [1], "v": [value]}),
+}
+BERLIN = ZoneInfo("Europe/Berlin")
+STORED: list[tuple[Any, Any]] = [
+    (np.int64(7), 7),
+    (np.uint8(7), 7),
+    (np.float32(0.1), 0.10000000149011612),
+    (np.bool_(True), True),
+    (np.str_("x"), "x"),
+    (date(2026, 1, 2), "2026-01-02"),
+    (time(3, 4, 5, 7), "03:04:05.000007"),
+    (datetime(2026, 1, 2, 3, 4), "2026-01-02T03:04:00"),  # noqa: DTZ001 - people have such times
+    (datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC), "2026-01-02T03:04:05.000006+00:00"),
+    (datetime(2026, 7, 2, 3, 4, tzinfo=BERLIN), "2026-07-02T03:04:00+02:00"),
+    (pd.Timestamp("2026-01-02T03:04:05.000001"), "2026-01-02T03:04:05.000001"),
+    (pd.Timestamp("2026-07-02T03:04", tz="Europe/Berlin"), "2026-07-02T03:04:00+02:00"),
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("value", "stored"), STORED, ids=[repr(value) for value, _ in STORED])
+def test_a_value_is_stored_the_same_from_every_source(db: GraphDatabase, form: str, value: Any, stored: Any) -> None:
+    """G5, G13."""
+    db.bulk_merge_nodes("T", FORMS[form](value), match_on="k")
+    found = list_nodes(db)[0]["v"]
+    assert (found, type(found)) == (stored, type(stored))
+    assert db.create_node("T", {"v": value}).properties == {"v": stored}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "value",
+    [
+        decimal.Decimal("1.10"),
+        decimal.Decimal(10) ** 30,
+        [decimal.Decimal(1)],
+        UUID(int=5),
+        timedelta(seconds=1),
+        b"x",
+        pa.MonthDayNano([1, 2, 3]),
+        [pa.MonthDayNano([1, 2, 3])],
+    ],
+    ids=repr,
+)
+def test_what_would_be_read_as_something_else_is_refused_from_every_source(
+    db: GraphDatabase, form: str, value: Any
+) -> None:
+    """G5, G13."""
+    if form == "polars" and "MonthDayNano" in repr(value):
+        # Polars has no intervals.
+        return
+    with (
+        assert_unchanged(db),
+        pytest.raises(PropertyTypeError, match=r"row 0 property 'v' is of type .* give a string"),
+    ):
+        db.bulk_merge_nodes("T", FORMS[form](value), match_on="k")
+    with assert_unchanged(db), pytest.raises(PropertyTypeError, match=r"'v' is of type .* give a string"):
+        db.create_node("T", {"v": value})
+
+
+@pytest.mark.parametrize(
+    ("value", "stored"),
+    [
+        (np.datetime64("2026-01-02"), "2026-01-02"),
+        (np.datetime64("2026-01"), "2026-01-01"),
+        (np.datetime64("2026-01-02T03"), "2026-01-02T03:00:00"),
+        (np.datetime64("2026-01-02T03:04:05.000001000", "ns"), "2026-01-02T03:04:05.000001"),
+    ],
+)
+def test_times_of_numpy_are_times(db: GraphDatabase, value: Any, stored: str) -> None:
+    """G5."""
+    assert db.create_node("T", {"v": value}).properties == {"v": stored}
+    if np.datetime_data(value)[0] in {"D", "ns"}:
+        db.bulk_merge_nodes("U", pa.table({"v": pa.array(np.array([value]))}), match_on="v")
+        assert list_nodes(db, "U") == [{"v": stored}]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.datetime64("2026-01-02T03:04:05.000000001", "ns"),
+        pd.Timestamp("2026-01-02T03:04:05.000000001"),
+        np.datetime64("NaT"),
+        np.datetime64(20_000, "Y"),
+    ],
+)
+def test_times_that_no_string_holds_exactly_are_refused(db: GraphDatabase, value: Any) -> None:
+    """G5, G13."""
+    with assert_unchanged(db), pytest.raises(PropertyValueError, match=r"'v' is .*, which is not a time"):
+        db.create_node("T", {"v": value})
+    if np.datetime_data(np.datetime64(value))[0] == "ns":
+        with assert_unchanged(db), pytest.raises(PropertyValueError, match="'v' has a value that cannot be stored"):
+            db.bulk_merge_nodes("T", pd.DataFrame({"k": [1], "v": [value]}), match_on="k")

@@ -14,6 +14,7 @@ from json.encoder import encode_basestring
 from typing import Any, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from merganser.errors import GraphFileError, InvalidArgumentError, PropertyTypeError, PropertyValueError
 
@@ -155,7 +156,8 @@ def normalize_name(name: Any, role: str) -> str:
 def _normalize_value(value: Any, name: str, role: str, depth: int) -> Value:
     if value is None or isinstance(value, bool):
         return value
-    if isinstance(value, list | tuple | Mapping):
+    # An interval is a tuple.
+    if isinstance(value, list | tuple | Mapping) and not isinstance(value, pa.MonthDayNano):
         if depth >= _MAX_DEPTH:
             message = f"{_describe(name, role)} is nested over {_MAX_DEPTH} levels deep, or within itself; flatten it."
             raise PropertyValueError(message)
@@ -185,16 +187,31 @@ def _normalize_scalar(value: Any, name: str, role: str) -> Value:
         return float(value)
     if isinstance(value, np.bool_ | np.integer | np.float16 | np.float32):
         return _normalize_value(value.item(), name, role, 0)
-    if isinstance(value, datetime | date | time):
-        # pandas' NaT is a datetime, and equal to nothing.
-        if value != value:  # noqa: PLR0124
-            message = f"{_describe(name, role)} is {value!r}, which is not a time; give another, or leave it out."
-            raise PropertyValueError(message)
-        return value.isoformat()
+    if isinstance(value, datetime | date | time | np.datetime64):
+        return _format_time(value, name, role)
     raise PropertyTypeError(
         f"{_describe(name, role)} is of type {type(value).__name__}, which cannot be stored; give a string, a number, "
-        "a boolean, a date or time, or a list or dict of these."
+        "a boolean, a date or time, or a list or dict of these, such as str() of it."
     )
+
+
+def _format_time(value: Any, name: str, role: str) -> str:
+    # pandas' and NumPy's NaT are equal to nothing.
+    if value != value:  # noqa: PLR0124
+        message = f"{_describe(name, role)} is {value!r}, which is not a time; give another, or leave it out."
+        raise PropertyValueError(message)
+    exact: Any = value
+    if isinstance(value, np.datetime64):
+        in_microseconds = value.astype("datetime64[us]")
+        # Beyond Python's years, NumPy gives a number.
+        exact = value.item() if isinstance(value.item(), date) else in_microseconds.item()
+        if in_microseconds != value or not isinstance(exact, date):
+            exact = None
+    # pandas' timestamps have nanoseconds.
+    if exact is None or getattr(exact, "nanosecond", None):
+        message = f"{_describe(name, role)} is {value!r}, which is not a time in microseconds; round it."
+        raise PropertyValueError(message)
+    return str(exact.isoformat())
 
 
 def _describe(name: str, role: str) -> str:

@@ -81,7 +81,7 @@ def _name_kind(value: dt.date | dt.time | dt.timedelta) -> str:
 
 def _check_digits(times: Sequence[Any], data_type: pa.DataType, name: str) -> None:
     """Refuse times with more digits than the unit of their type; those of pandas have nanoseconds."""
-    if pa.types.is_date(data_type) or data_type.unit == "ns":
+    if pa.types.is_date(data_type) or pa.types.is_interval(data_type) or data_type.unit == "ns":
         return
     step = {"s": 1_000_000, "ms": 1_000, "us": 1}[data_type.unit]
     for value in times:
