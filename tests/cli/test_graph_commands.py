@@ -686,9 +686,26 @@ def test_an_import_asks_before_it_adds_to_other_nodes(jobs: str, tmp_path: Path,
 def test_a_failed_import_names_the_remedy(jobs: str, tmp_path: Path, cli: Run) -> None:
     cli("graph", "export", jobs, "out.graphml")
     with assert_unchanged(str(tmp_path)):
-        told = cli("graph", "import", "c.db", "out.graphml", code=1).stderr
-        assert "out.graphml is GraphML, which can be exported but not imported." in told
+        told = cli("graph", "import", "c.db", "out.graphml", "--format", "json", code=1).stderr
+        assert "cannot be read as JSON" in told
         assert "`merganser graph merge`" in cli("graph", "import", "c.db", "jobs.csv", code=1).stderr
+        told = cli("graph", "import", "c.db", "out.json", "--edge-type", "E", code=2).stderr
+        assert "--edge-type is not for JSON" in told
+        assert "--edge-type is for GraphML" in cli("graph", "import", "c.db", "out", "--edge-type", "E", code=2).stderr
+
+
+def test_graphml_can_be_imported_and_may_lack_types(jobs: str, tmp_path: Path, cli: Run, answer: Read) -> None:
+    cli("graph", "export", jobs, "out.graphml")
+    assert cli("graph", "import", "copy.db", "out.graphml").stdout == "copy.db: 5 nodes and 3 edges added\n"
+    before, after = [
+        [record["properties"] for record in answer("graph", "query", path, "(Job)")] for path in (jobs, "copy.db")
+    ]
+    assert after == before
+    body = '<graphml><graph><node id="a"/><edge source="a" target="a"/></graph></graphml>'
+    (tmp_path / "x.graphml").write_text(body)
+    cli("graph", "import", "c.db", "x.graphml", "--node-type", "N", "--edge-type", "E")
+    found = answer("graph", "stats", "c.db")
+    assert (found["nodes"], found["edges"]) == ({"N": 1}, {"E": 1})
 
 
 def test_one_node_and_one_edge_are_printed_in_the_singular(tmp_path: Path, cli: Run) -> None:

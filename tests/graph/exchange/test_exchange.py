@@ -483,17 +483,6 @@ def test_a_networkx_graph_that_cannot_be_stored_changes_nothing(db: GraphDatabas
     assert dump(db) == before
 
 
-@pytest.mark.parametrize("export", ["to_networkx", "export_graphml"])
-def test_a_property_called_type_is_refused_where_it_would_hide_the_type(
-    db: GraphDatabase, export: str, tmp_path: Path
-) -> None:
-    node = db.create_node("Job", {"type": "full time"})
-    arguments = [] if export == "to_networkx" else [tmp_path / "graph.graphml"]
-    with pytest.raises(InvalidArgumentError, match=f"node {node.id} has a property 'type'.*export as JSON"):
-        getattr(db, export)(*arguments)
-    assert not list(tmp_path.iterdir())
-
-
 def test_networkx_is_imported_only_when_it_is_asked_for() -> None:
     program = "import sys, merganser.graph; sys.exit('networkx' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -7,7 +7,7 @@ import click
 from merganser.cli.group import LazyGroup
 
 COMMANDS = {
-    "import": ("merganser.cli.graph.write:import_graph", "Add a whole graph from JSON or Parquet."),
+    "import": ("merganser.cli.graph.write:import_graph", "Add a whole graph from JSON, GraphML or Parquet."),
     "merge": ("merganser.cli.graph.write:merge", "Merge keyed rows as nodes or edges."),
     "index": ("merganser.cli.graph.write:index", "Index the nodes or edges of a type by properties."),
     "drop-index": ("merganser.cli.graph.write:drop_index", "Drop a property index."),

@@ -25,6 +25,7 @@ from merganser.cli.graph.file import (
     schema_option,
     timeout_option,
 )
+from merganser.cli.graph.read import FORMATS
 from merganser.cli.sources import make_reading, open_source, reading_options
 from merganser.core.storage.location import locate
 from merganser.display import pluralize
@@ -41,47 +42,50 @@ if TYPE_CHECKING:
 @click.command("import")
 @click.argument("graph")
 @click.argument("source")
-@click.option(
-    "--format", "form", type=click.Choice(["json", "parquet"]), help="Format of SOURCE; default: by its extension."
-)
-@click.option("--node-type", cls=RenamedOption, former="--label", help="Type of Parquet vertices without a type.")
+@click.option("--format", "form", type=click.Choice(FORMATS), help="Format of SOURCE; default: by its extension.")
+@click.option("--node-type", cls=RenamedOption, former="--label", help="Type of nodes without a type; not in JSON.")
+@click.option("--edge-type", help="Type of edges without a type, in GraphML.")
 @click.option("--yes", is_flag=True, help="Do not ask before adding to a graph that has nodes.")
 @schema_option
 @timeout_option
 @wrap_command
 def import_graph(
-    graph: str, source: str, *, form: str | None, node_type: str | None, yes: bool, schema: str | None, timeout: float
+    graph: str, source: str, *, form: str | None, yes: bool, schema: str | None, timeout: float, **types: str | None
 ) -> CommandOutput:
-    """Add a whole graph from JSON or Parquet.
+    """Add a whole graph from JSON, GraphML or Parquet.
 
-    SOURCE is a JSON file as `graph export` writes it, or a folder with vertices and edges as GraphFrames writes them;
-    both may be URLs. The import is atomic. It adds every record, even if an equal one exists; use `graph merge` for
-    rows that may exist already. GRAPH is created if it does not exist.
+    SOURCE is a JSON file as `graph export` writes it, a GraphML file, or a folder with vertices and edges as
+    GraphFrames writes them; all may be URLs. The import is atomic. It adds every record, even if an equal one exists;
+    use `graph merge` for rows that may exist already. GRAPH is created if it does not exist.
     """
-    is_json = (form or ("json" if source.endswith(".json") else "parquet")) == "json"
-    if is_json and node_type is not None:
-        raise click.UsageError("--node-type is for Parquet; in JSON every node has its type.")
-    _check_source(source, is_json=is_json)
+    form = form or next((one for one in ("json", "graphml") if source.endswith(f".{one}")), "parquet")
+    given = {name: type_ for name, type_ in types.items() if type_ is not None}
+    if form == "json" and given:
+        raise click.UsageError(f"--{min(given).replace('_', '-')} is not for JSON, where every record has its type.")
+    if form == "parquet" and "edge_type" in given:
+        raise click.UsageError("--edge-type is for GraphML; in Parquet the column relationship has the type.")
+    if form == "parquet":
+        _check_folder(source)
     with open_writable_graph(graph, timeout, schema) as opened:
         if existing := opened.nodes().count():
             has = f"{graph} has {pluralize(existing, 'node')} already; the import adds all nodes, even equal ones."
             confirm(f"{has} Import {source}?", yes=yes)
-        done = opened.import_json(source) if is_json else opened.import_parquet(source, node_type=node_type)
+        if form == "json":
+            done = opened.import_json(source)
+        elif form == "graphml":
+            done = opened.import_graphml(source, **given)
+        else:
+            done = opened.import_parquet(source, **given)
     added = f"{pluralize(done.nodes, 'node')} and {pluralize(done.edges, 'edge')} added"
     return CommandOutput(done.to_dict(), [f"{graph}: {added}"])
 
 
-def _check_source(source: str, *, is_json: bool) -> None:
-    if is_json:
-        return
-    if source.endswith(".graphml"):
-        message = f"{source} is GraphML, which can be exported but not imported. Export the graph as JSON or Parquet."
-        raise InvalidArgumentError(message)
+def _check_folder(source: str) -> None:
     location = locate(source)
     if location.store.get_path_type(location.root) == "file":
         raise InvalidArgumentError(
-            f"{source} is a single file, but not a graph in JSON. Merge its rows as nodes or edges with `merganser "
-            "graph merge`, or give --format json if it is one."
+            f"{source} is a single file, but not a graph in JSON or GraphML. Merge its rows as nodes or edges with "
+            "`merganser graph merge`, or give --format if it is one."
         )
 
 

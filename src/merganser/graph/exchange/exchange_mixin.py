@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from merganser.graph.exchange import graphml, json_file, networkx_graph, parquet, parquet_read
+from merganser.graph.exchange import graphml, graphml_read, json_file, networkx_graph, parquet, parquet_read
 
 if TYPE_CHECKING:
     import os
@@ -50,6 +50,8 @@ class ExchangeMixin:
     def to_networkx(self) -> nx.MultiDiGraph:
         """Convert to a networkx graph, with ids as keys, and properties and `type` as attributes.
 
+        A property called `type` becomes the attribute `property_type`.
+
         >>> from merganser import GraphDatabase
         >>> with GraphDatabase(":memory:") as db:
         ...     job = db.create_node("Job", {"title": "Engineer"})
@@ -82,6 +84,9 @@ class ExchangeMixin:
     def export_graphml(self, path: str | os.PathLike[str]) -> None:
         """Write the whole graph as GraphML, without its times; lists and dicts become JSON strings.
 
+        Data called `type` hold the types of nodes and edges. Properties called `type` or `id` get the prefix
+        `property_`, because readers would confuse them with these; `import_graphml` removes it.
+
         Args:
             path: The file, local or at an fsspec URL.
 
@@ -91,6 +96,28 @@ class ExchangeMixin:
         ...     db.export_graphml("graph.graphml")
         """
         graphml.export_graphml(self._store, path)
+
+    def import_graphml(
+        self, path: str | os.PathLike[str], *, node_type: str | None = None, edge_type: str | None = None
+    ) -> ImportResult:
+        """Add the graph of a GraphML file, atomically.
+
+        Data called `type` are the types of nodes and edges, all other data their properties. Records get new ids; an
+        undirected edge leads from its source to its target.
+
+        Args:
+            path: The file, local or at an fsspec URL.
+            node_type: The type of nodes without a `type`.
+            edge_type: The type of edges without a `type`.
+
+        >>> from merganser import GraphDatabase
+        >>> with GraphDatabase(":memory:") as db, GraphDatabase(":memory:") as copy:
+        ...     _ = db.create_node("Job", {"title": "Engineer"})
+        ...     db.export_graphml("jobs.graphml")
+        ...     copy.import_graphml("jobs.graphml").ids
+        {'n1': 1}
+        """
+        return graphml_read.import_graphml(self._store, path, node_type, edge_type)
 
     def export_parquet(self, folder: str | os.PathLike[str]) -> None:
         """Write the whole graph as Parquet that GraphFrames reads, to `vertices/` and `edges/` in a folder.

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from merganser.errors import InvalidArgumentError
 from merganser.graph.values import Properties, Value, decode
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from merganser.graph.sqlite.sql import Table
 
@@ -63,12 +62,21 @@ def collect_property_types(records: Iterable[tuple[int, Properties]]) -> dict[st
     return found
 
 
-def make_type_clash_error(domain: str, record: int) -> InvalidArgumentError:
-    """Create the error for a property that clashes with the type."""
-    return InvalidArgumentError(
-        f"The {domain} {record} has a property 'type', which clashes with its own type in this format. Rename "
-        "the property, or export as JSON or Parquet."
-    )
+def rename_reserved(names: Collection[str], reserved: Collection[str]) -> dict[str, str]:
+    """Find names for the properties that have the name of something else in a format.
+
+    >>> rename_reserved(["type", "url", "property_type"], ["type"])
+    {'type': 'property_type_2'}
+    """
+    renamed: dict[str, str] = {}
+    for name in names:
+        if name in reserved:
+            free, number = f"property_{name}", 1
+            while free in names or free in renamed.values():
+                number += 1
+                free = f"property_{name}_{number}"
+            renamed[name] = free
+    return renamed
 
 
 def _classify_value(value: Value) -> str:
