@@ -46,6 +46,7 @@ LAYERS = (
     "merganser.core",
     "merganser.engines",
     "merganser.api",
+    "merganser.graph.argument_names",
     "merganser.graph.values",
     "merganser.graph.json_columns",
     "merganser.graph.records",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from merganser.graph.argument_names import accept_synonyms
 from merganser.graph.exchange.exchange_mixin import ExchangeMixin
 from merganser.graph.merging import bulk, bulk_edges, bulk_options, merge, merge_pattern
 from merganser.graph.query_mixin import QueryMixin
@@ -99,6 +100,7 @@ class GraphDatabase(RecordMixin, QueryMixin, ExchangeMixin):
         """
         return self._store.transaction()
 
+    @accept_synonyms()
     def merge_node(
         self,
         type: str,
@@ -146,6 +148,7 @@ class GraphDatabase(RecordMixin, QueryMixin, ExchangeMixin):
         )
         return merge.merge_node(self._store, type, match, options, warn=warn_on_missing_index)
 
+    @accept_synonyms()
     def merge_edge(
         self,
         from_id: int | Node,
@@ -192,6 +195,7 @@ class GraphDatabase(RecordMixin, QueryMixin, ExchangeMixin):
         start, end = (one.id if isinstance(one, Node) else one for one in (from_id, to_id))
         return merge.merge_edge(self._store, start, type, end, match, direction, options)
 
+    @accept_synonyms()
     def bulk_merge_nodes(
         self,
         type: str,
@@ -247,6 +251,7 @@ class GraphDatabase(RecordMixin, QueryMixin, ExchangeMixin):
         )
         return bulk.bulk_merge_nodes(self._store, type, rows, options)
 
+    @accept_synonyms()
     def bulk_merge_edges(
         self,
         type: str,
@@ -309,6 +314,7 @@ class GraphDatabase(RecordMixin, QueryMixin, ExchangeMixin):
             self._store, type, rows, (from_node, to_node), direction, on_missing_node, options
         )
 
+    @accept_synonyms()
     def merge_pattern(
         self,
         parts: Sequence[Mapping[str, Any]],
@@ -338,6 +344,7 @@ class GraphDatabase(RecordMixin, QueryMixin, ExchangeMixin):
         """
         return merge_pattern.merge_pattern(self._store, parts, whole=whole, touch=touch, warn=warn_on_missing_index)
 
+    @accept_synonyms()
     def create_property_index(
         self,
         type: str,
@@ -369,6 +376,7 @@ class GraphDatabase(RecordMixin, QueryMixin, ExchangeMixin):
         """
         return [found.info for found in indexes.list_indexes(self._store)]
 
+    @accept_synonyms()
     def drop_index(self, name: str) -> None:
         """Drop a property index, if it exists.
 

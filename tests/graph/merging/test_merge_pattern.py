@@ -181,7 +181,6 @@ def test_element_by_element_a_node_may_occur_twice(db: GraphDatabase) -> None:
         {"edge": "E", "from": 0, "to": 1.0},
         {"edge": "E", "from": 0, "to": [1]},
         {"edge": "", "from": 0, "to": 1},
-        {"edge": "E", "from": 0, "to": 1, "base": {}},
         {"type": "Job", "match": {"k": 1}, "edge": "E", "from": 0, "to": 1},
         {},
         "Job",

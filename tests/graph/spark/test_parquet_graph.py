@@ -193,7 +193,11 @@ def test_all_columns_are_those_that_do_not_identify(spark: Any, graph: ParquetGr
     ends: dict[str, Any] = {"from_node": Endpoint("Job", {"url": "url"}), "to_node": Endpoint("Job", {"url": "next"})}
     with SqliteGraph(":memory:") as sqlite:
         for each in (graph, sqlite):
-            each.merge_nodes(frame, "Job", match="url", base="*")
+            # Under the names of `GraphDatabase`, and of the source document.
+            synonyms: dict[str, Any] = {"match_on": "url", "base_properties": "*"}
+            each.merge_nodes(frame, "Job", **synonyms)
+            with pytest.raises(TypeError, match="Did you mean on_match"):
+                each.merge_nodes(frame, "Job", **synonyms, on_mach="*")  # type: ignore[call-arg]
             later = frame.withColumn("b", F.col("b") + 1).drop("next")
             assert counts(each.merge_nodes(later, "Job", match="url", on_match="*")) == (2, 0, 2, 2, 0)
             assert counts(each.merge_edges(frame, "NEXT", **ends, match="a", base="*")) == (2, 2, 0, 0, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
@@ -11,7 +10,7 @@ from merganser.core.merge.operation import OperationContext
 from merganser.core.model.clause_checks import list_repeated_updates
 from merganser.core.model.clauses import Clause
 from merganser.core.model.option_types import to_column_names
-from merganser.core.model.options import check_names, list_options
+from merganser.core.model.options import check_names, count_own_frames, list_options
 from merganser.errors import InvalidArgumentError, RepeatedUpdateWarning
 
 if TYPE_CHECKING:
@@ -165,7 +164,7 @@ class MergeBuilder:
     def _warn_if_repeatable(self) -> None:
         updates = list_repeated_updates(self.clauses, [self.on] if isinstance(self.on, str) else self.on)
         if updates:
-            warnings.warn(RepeatedUpdateWarning(updates), stacklevel=_count_own_frames())
+            warnings.warn(RepeatedUpdateWarning(updates), stacklevel=count_own_frames())
 
     def _add(self, side: Side, action: ClauseAction, where: str | None, **others: Any) -> Self:
         return self.add(Clause(side=side, action=action, where=where, **others))
@@ -178,14 +177,6 @@ class MergeBuilder:
         }
         made = self.io.make_options("merge" if call == "merge" else "plan", options)
         return OperationContext(call, self.path, made, "merge", self.on, self.clauses)
-
-
-def _count_own_frames() -> int:
-    """Count the calls up to the line outside of this library, which a warning names."""
-    level, frame = 1, inspect.currentframe()
-    while (frame := frame and frame.f_back) and frame.f_globals.get("__name__", "").startswith("merganser."):
-        level += 1
-    return level
 
 
 def _check_values(values: object) -> Mapping[str, str]:

@@ -289,6 +289,14 @@ def suggest_names(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+def count_own_frames() -> int:
+    """Count the calls up to the line outside of this library, which a warning names."""
+    level, frame = 1, inspect.currentframe()
+    while (frame := frame and frame.f_back) and frame.f_globals.get("__name__", "").startswith("merganser."):
+        level += 1
+    return level
+
+
 def pick_source(source: Any, data: Any) -> Any:
     """Return the source, which may be passed under either of its names."""
     if source is not None and data is not None:

@@ -9,6 +9,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from merganser.errors import InvalidArgumentError, MergeConflictError
+from merganser.graph.argument_names import find_known_name
 from merganser.graph.merging import merge
 from merganser.graph.merging.merge import EdgeMatch, MatchUpdate, MergeOptions, check_direction, check_match, read_match
 from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, MergedEdge, MergedNode, to_edge, to_node
@@ -194,8 +195,8 @@ def _read_row(store: Store, table: Table, record_id: int) -> Any:
     return row
 
 
-def _read_node(position: int, part: Mapping[str, Any], *, touch: bool) -> NodePart:
-    _check_part_keys(position, part, _NODE_KEYS)
+def _read_node(position: int, given: Mapping[str, Any], *, touch: bool) -> NodePart:
+    part = _read_part_keys(position, given, _NODE_KEYS)
     check_type(part["type"])
     match = read_match(part.get("match"))
     check_match(part["type"], match)
@@ -203,8 +204,8 @@ def _read_node(position: int, part: Mapping[str, Any], *, touch: bool) -> NodePa
     return NodePart(part["type"], match, options.read_new_properties(match), options.read_match_update(match))
 
 
-def _read_edge(position: int, part: Mapping[str, Any], *, touch: bool) -> EdgePart:
-    _check_part_keys(position, part, _EDGE_KEYS)
+def _read_edge(position: int, given: Mapping[str, Any], *, touch: bool) -> EdgePart:
+    part = _read_part_keys(position, given, _EDGE_KEYS)
     check_type(part["edge"])
     direction = part.get("direction", "out")
     check_direction(direction)
@@ -232,10 +233,19 @@ def _read_options(part: Mapping[str, Any], base: str, *, touch: bool) -> MergeOp
     )
 
 
-def _check_part_keys(position: int, part: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    for word in part:
+def _read_part_keys(position: int, part: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for given, value in part.items():
+        word = find_known_name(given, known)
+        if word in found:
+            message = (
+                f"Part {position} of the pattern has {given!r} and {word!r}, which mean the same. Give one of them."
+            )
+            raise InvalidArgumentError(message)
+        found[word] = value
         if word not in known:
             similar = get_close_matches(str(word), known, n=1)
             meant = f" Did you mean {similar[0]!r}?" if similar else ""
             message = f"Part {position} of the pattern has {word!r}.{meant} It may have: {', '.join(known)}."
             raise InvalidArgumentError(message)
+    return found

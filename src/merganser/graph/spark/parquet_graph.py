@@ -13,6 +13,7 @@ from merganser.core.storage.lock import LOCK_TIMEOUT
 from merganser.engines.spark import SparkDatasetIO
 from merganser.engines.spark.jobs import watch_job
 from merganser.errors import ColumnTypeError, ColumnValueError, InvalidArgumentError
+from merganser.graph.argument_names import accept_synonyms
 from merganser.graph.merging.bulk_edges import check_missing_node_policy
 from merganser.graph.spark import exchange
 from merganser.graph.spark.endpoints import EdgeRecords, EndpointIds, drop_missing, refuse_missing, select_missing
@@ -79,6 +80,7 @@ class ParquetGraph:
         self._io = SparkDatasetIO(spark, filesystem)
         self._lock_timeout = lock_timeout
 
+    @accept_synonyms(NodeMerge.__annotations__)
     def merge_nodes(
         self, frame: DataFrame, type: str, *, batch_id: str | None = None, **given: Unpack[NodeMerge]
     ) -> GraphMergeResult:
@@ -114,6 +116,7 @@ class ParquetGraph:
                 folder, records, batch_id, MergeRecord(rows=records.rows, skipped=records.skipped), options
             )
 
+    @accept_synonyms(EdgeMerge.__annotations__)
     def merge_edges(
         self,
         frame: DataFrame,

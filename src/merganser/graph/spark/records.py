@@ -10,7 +10,6 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from merganser.core.columnar.take import empty_table
-from merganser.core.model.options import check_names
 from merganser.core.rows.fold import FoldCounts, fold_rows
 from merganser.engines.spark.grouping import group_frame
 from merganser.engines.spark.types import to_arrow_schema, to_transport_schema
@@ -73,13 +72,13 @@ class EdgeMerge(MergeArguments, _EndpointArguments, total=False):
 
 def fold_nodes(frame: DataFrame, type_: str, **given: Unpack[NodeMerge]) -> AbstractContextManager[Records]:
     """Fold rows into nodes, after checking the arguments and all values."""
-    _check_given("merge_nodes", given, NodeMerge.__required_keys__, NodeMerge.__optional_keys__)
     return _fold(frame, type_, _read_roles(frame, given, ()), {}, given)
 
 
 def fold_edges(frame: DataFrame, type_: str, **given: Unpack[EdgeMerge]) -> AbstractContextManager[Records]:
     """Fold rows into edges, whose nodes are identified by their types and match properties."""
-    _check_given("merge_edges", given, EdgeMerge.__required_keys__, EdgeMerge.__optional_keys__)
+    for name in sorted(EdgeMerge.__required_keys__ - given.keys()):
+        raise TypeError(f"merge_edges() missing 1 required keyword-only argument: {name!r}")
     endpoints = {"from_node": given["from_node"], "to_node": given["to_node"]}
     for role, endpoint in endpoints.items():
         if not isinstance(endpoint, Endpoint):
@@ -91,13 +90,6 @@ def fold_edges(frame: DataFrame, type_: str, **given: Unpack[EdgeMerge]) -> Abst
         roles[role] = read_properties(frame, endpoint.match, role)
         check_roles(roles[role])
     return _fold(frame, type_, roles, {role: endpoint.type for role, endpoint in endpoints.items()}, given)
-
-
-def _check_given(call: str, given: Mapping[str, Any], required: frozenset[str], optional: frozenset[str]) -> None:
-    """Refuse unknown and missing arguments, as Python does."""
-    check_names(call, given, required | optional)
-    for name in sorted(required - given.keys()):
-        raise TypeError(f"{call}() missing 1 required keyword-only argument: {name!r}")
 
 
 def _read_roles(frame: DataFrame, given: Mapping[str, Any], endpoint_columns: Sequence[str]) -> Roles:

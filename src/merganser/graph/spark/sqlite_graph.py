@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from merganser.core.columnar.take import to_array
 from merganser.display import pluralize
 from merganser.errors import NodeNotFoundError
+from merganser.graph.argument_names import accept_synonyms
 from merganser.graph.database import GraphDatabase
 from merganser.graph.json_columns import to_python_values
 from merganser.graph.merging.bulk import BulkNodes
@@ -91,6 +92,7 @@ class SqliteGraph:
         if self._owns_database:
             self.database.close()
 
+    @accept_synonyms(NodeMerge.__annotations__)
     def merge_nodes(
         self, frame: DataFrame, type: str, *, batch_id: str | None = None, **given: Unpack[NodeMerge]
     ) -> GraphMergeResult:
@@ -117,6 +119,7 @@ class SqliteGraph:
         with fold_nodes(frame, type, **given) as records:
             return self._merge_nodes(type, records, SyncedBatch(batch, point, options))
 
+    @accept_synonyms(EdgeMerge.__annotations__)
     def merge_edges(
         self,
         frame: DataFrame,

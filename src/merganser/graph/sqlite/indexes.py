@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
+from merganser.core.model.options import count_own_frames
 from merganser.errors import InvalidArgumentError, MergePerformanceWarning, UniqueConstraintError
 from merganser.graph.records import IndexInfo
 from merganser.graph.sqlite.sql import Table, build_key_sql, has_json_path, quote_identifier, quote_literal
@@ -93,9 +94,8 @@ def warn_without_index(store: Store, type_: str, match: Iterable[str]) -> None:
     names = frozenset(given)
     if (type_, names) not in store.warned_matches and not has_index(store, type_, given):
         store.warned_matches.add((type_, names))
-        # The warning names the line that calls GraphDatabase, which calls the merge, which calls this.
         remedy = "" if all(map(has_json_path, given)) else "SQLite cannot index such a name; rename the property."
-        warnings.warn(MergePerformanceWarning(type_, given, remedy), stacklevel=4)
+        warnings.warn(MergePerformanceWarning(type_, given, remedy), stacklevel=count_own_frames())
     store.checked_matches.add((type_, given))
 
 
