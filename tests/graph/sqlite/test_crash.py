@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.graph.graph_oracle import dump, list_nodes, read_graph
 
-from merganser.graph import BulkResult, GraphDatabase
+from merganser.graph import BulkResult, Endpoint, GraphDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +45,7 @@ for number, (work, last) in enumerate(json.load(sys.stdin)):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL, work
 """
 BULK_NODES = 'db.bulk_merge_nodes("N", rows(last), match_on="k", on_match="v")'
+SYNC_NODES = 'db.bulk_merge_nodes("N", rows(last), match_on="k", missing="delete", detach=True)'
 BULK_EDGES = 'db.bulk_merge_edges("E", rows(last), match_on="k", on_match="v")'
 TRANSACTION = """
 with db.transaction():
@@ -101,7 +102,7 @@ def test_a_killed_process_leaves_nothing_of_what_it_had_not_finished(graph: str)
         before = dump(db)
     # One place inside the first batch, one at a border, some anywhere.
     lasts = [7, 100, *(random.randrange(1, ROWS) for _ in range(3))]
-    kinds = (BULK_NODES, BULK_EDGES, TRANSACTION, NESTED, LOCKED)
+    kinds = (BULK_NODES, SYNC_NODES, BULK_EDGES, TRANSACTION, NESTED, LOCKED)
     for copy in killed(graph, [(work, last) for work in kinds for last in lasts]):
         # The lock died with its holder.
         with GraphDatabase(copy, timeout=0) as db:
@@ -127,6 +128,82 @@ def test_what_was_finished_before_the_kill_is_kept(graph: str) -> None:
         assert is_sound(db)
         assert sorted(old["v"] for old in list_nodes(db)) == list(range(137))
         assert db.bulk_merge_nodes("N", rows(), match_on="k", on_match=["v"]) == BulkResult(ROWS - 137, 137)
+
+
+# Eight processes sync a feed each, forwards and backwards between two states, until SQLite has done so much work.
+SYNCS = """
+import json, os, signal, sys
+from merganser.graph import Endpoint, GraphDatabase
+from tests.graph.sqlite.test_crash import sync
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+children = []
+for feed, steps in enumerate(json.load(sys.stdin)):
+    child = os.fork()
+    children.append(child)
+    if not child:
+        db = GraphDatabase(sys.argv[1])
+        db.connection.set_progress_handler(die, steps)
+        for turn in range(1_000_000):
+            sync(db, feed, turn % 2)
+for child in children:
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+"""
+FEEDS = 8
+
+
+def make_feed(feed: int, state: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Make the nodes and edges of a feed: half of the nodes, and all edges, are those of one state only."""
+    nodes = [{"k": f"{feed}/{number}", "v": state} for number in range(state * 20, state * 20 + 40)]
+    keys = [node["k"] for node in nodes]
+    edges = [{"a": one, "b": other, "v": state} for one, other in zip(keys, keys[state + 1 :], strict=False)]
+    return nodes, edges
+
+
+def sync(db: GraphDatabase, feed: int, state: int) -> tuple[BulkResult, BulkResult]:
+    nodes, edges = make_feed(feed, state)
+    options: dict[str, Any] = {"missing": "delete", "scope": {"feed": feed}, "on_match": "*"}
+    a, b = Endpoint("N", {"k": "a"}), Endpoint("N", {"k": "b"})
+    with db.transaction():
+        of_nodes = db.bulk_merge_nodes("N", nodes, match_on="k", detach=True, **options)
+        of_edges = db.bulk_merge_edges("E", edges, from_node=a, to_node=b, **options)
+    return of_nodes, of_edges
+
+
+def read_feed(db: GraphDatabase, feed: int) -> tuple[list[Any], list[Any]]:
+    found = read_graph(db)
+    nodes = {key: old for key, (_, old) in found.nodes.items() if old.get("feed") == feed}
+    edges = [
+        (nodes[start]["k"], nodes[end]["k"], old["v"]) for _, start, end, old in found.edges.values() if start in nodes
+    ]
+    return sorted((old["k"], old["v"]) for old in nodes.values()), sorted(edges)
+
+
+@pytest.mark.slow
+def test_a_kill_during_a_sync_leaves_the_old_graph_or_the_new_one(graph: str) -> None:
+    """G11, G12, G19, G20."""
+    # The first dies within its first sync, the last after many.
+    steps = [3_000, *(random.randrange(20_000, 300_000) for _ in range(FEEDS - 1))]
+    command = [sys.executable, "-c", SYNCS, graph]
+    done = subprocess.run(
+        command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=100, input=json.dumps(steps)
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    # The lock died with its holder.
+    with GraphDatabase(graph, timeout=0) as db:
+        assert is_sound(db)
+        assert read_feed(db, 0) == ([], [])
+        for feed in range(FEEDS):
+            states = [
+                (sorted((one["k"], one["v"]) for one in nodes), sorted((one["a"], one["b"], one["v"]) for one in edges))
+                for nodes, edges in (make_feed(feed, 0), make_feed(feed, 1))
+            ]
+            assert read_feed(db, feed) in [([], []), *states]
+            for state in (1, 0, 0):
+                of_nodes, of_edges = sync(db, feed, state)
+                assert read_feed(db, feed) == states[state]
+            assert [(one.created, one.changed, one.missing) for one in (of_nodes, of_edges)] == [(0, 0, 0)] * 2
+        assert is_sound(db)
 
 
 @pytest.mark.slow
