@@ -191,7 +191,7 @@ def _normalize_scalar(value: Any, name: str, role: str) -> Value:
         return _format_time(value, name, role)
     raise PropertyTypeError(
         f"{_describe(name, role)} is of type {type(value).__name__}, which cannot be stored; give a string, a number, "
-        "a boolean, a date or time, or a list or dict of these, such as str() of it."
+        "a boolean, a date or time, or a list or dict of these."
     )
 
 
