@@ -6,7 +6,7 @@ import itertools
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 from tests.object_stores.histories import (
@@ -27,11 +27,9 @@ import merganser
 from merganser.core.storage import liveness
 from merganser.core.storage.lease import BEAT, LEASE
 from merganser.core.storage.location import locate
+from merganser.core.storage.remote import RemoteStore
 from merganser.core.storage.staging import JOURNAL, choose_control_folder, find_staging
 from merganser.errors import ConcurrentWriteError, DatasetMergeError, MerganserError
-
-if TYPE_CHECKING:
-    from merganser.core.storage.remote import RemoteStore
 
 
 def change_with_stop(name: str, path: str, one: Stop) -> MerganserError | None:
@@ -160,7 +158,12 @@ def leave_journal(name: str, path: str) -> None:
     assert has_journal()
 
 
-def test_a_commit_that_was_journaled_is_never_reported_as_not_published() -> None:
+class ClientError(Exception):
+    """What some clients of stores raise, which is no OSError."""
+
+
+@pytest.mark.parametrize("error", [OSError, ClientError])
+def test_a_commit_that_was_journaled_is_never_reported_as_not_published(error: type[Exception]) -> None:
     # N4: the store fails while the commit is published, and meanwhile the lease was lost
     path = "memory://journaled/t"
     prepare(path)
@@ -170,7 +173,7 @@ def test_a_commit_that_was_journaled_is_never_reported_as_not_published() -> Non
         for name in store.list_names(control):
             if name.startswith(LEASE):
                 store.remove(f"{control}/{name}")
-        raise OSError("no route to the store")
+        raise error("no route to the store")
 
     one = Stop(meanwhile, matches=lambda name, _: name == "replace")
     with without_heartbeats(), stop(one), pytest.raises(DatasetMergeError, match="journaled but not fully published"):
@@ -195,3 +198,49 @@ def test_a_stalled_writer_removes_nothing_that_later_commits_retain() -> None:
     assert dict(read_rows(path)) == BASE | THEIRS | {0: "theirs", 1: "mine"}
     merganser.undo(path)
     assert dict(read_rows(path)) == BASE | THEIRS | {1: "mine"}
+
+
+@pytest.mark.parametrize("error", [OSError, ClientError])
+@pytest.mark.parametrize("method", ["remove_folder", "remove"])
+def test_a_commit_is_done_although_its_staged_files_cannot_be_removed(
+    method: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # N4: the store fails after the commit was published
+    path = f"memory://left-{method}-{error.__name__}/t"
+    prepare(path)
+    original, failed = getattr(RemoteStore, method), list[str]()
+
+    def fail(self: RemoteStore, given: str) -> None:
+        if len(merganser.history(path)) == 3 and "/.t.merganser/" in given:
+            failed.append(given)
+            raise error("no route to the store")
+        original(self, given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RemoteStore, method, fail)
+        upsert(path, {1: "mine"})
+    assert failed
+    assert dict(read_rows(path)) == BASE | {1: "mine"}
+    upsert(path, {2: "mine"})
+    assert dict(read_rows(path)) == BASE | {1: "mine", 2: "mine"}
+    assert not find_staging(locate(path), choose_control_folder(locate(path)))
+
+
+def test_the_error_of_a_merge_is_that_of_its_first_request_that_failed() -> None:
+    # N4: not that of the removal of what it staged
+    path = "memory://first-error/t"
+    prepare(path)
+    before = read_rows(path)
+
+    def fail(_: RemoteStore, given: str, *_others: object) -> None:
+        raise ClientError(f"no route to {given.rpartition('/')[2]}")
+
+    def meanwhile() -> None:
+        for method in ("create", "read_small", "remove_folder"):
+            patch.setattr(RemoteStore, method, fail)
+
+    with pytest.MonkeyPatch.context() as patch:
+        one = Stop(meanwhile, matches=lambda name, _: name == "create")
+        with without_heartbeats(), stop(one), pytest.raises(ClientError, match=r"no route to .*\.staged"):
+            upsert(path, {1: "mine"})
+    assert read_rows(path) == before

@@ -99,7 +99,7 @@ class Session:
             except CLIENT_ERRORS:
                 # Without its lease, a writer misses what another one removed; but a journal may be published by both.
                 if not self._is_journaled:
-                    still_held()
+                    _report_takeover(still_held)
                 raise
             finally:
                 self.check_lock = None
@@ -121,12 +121,12 @@ class Session:
                 yield staging
             except BaseException:
                 # If this fails, the next merge removes the folder.
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(*self.location.store.errors):
                     if not has_journal(staging):
                         staging.remove()
                 raise
             # The commit is published; the next merge removes what is left of the folder.
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(*self.location.store.errors):
                 staging.remove()
 
     def commit(
@@ -170,7 +170,7 @@ class Session:
                     )
                 publish(self.location, self.control, staging, journal)
         # A later staged file may reuse a name of this journal, which must not be published again.
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(*store.errors):
             store.remove(staging.journal)
 
     def _complete_record(self, record: HistoryRecord, journal: Journal, staging: Staging) -> HistoryRecord:
@@ -201,6 +201,16 @@ class Session:
         )
 
 
+def _report_takeover(still_held: Callable[[], None]) -> None:
+    """Raise an error if another writer took over; a store that does not answer leaves the error that it has raised."""
+    try:
+        still_held()
+    except ConcurrentWriteError:
+        raise
+    except CLIENT_ERRORS:
+        return
+
+
 def _read_partitions(store: Store, control: str) -> dict[str, Any]:
     """Read the partition record; {} if it is missing or damaged."""
     try:
@@ -218,7 +228,7 @@ def _retain_files(location: Location, control: str, staging: Staging, record: Hi
             retain_replaced(location, control, record)
         yield
     except BaseException:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(*location.store.errors):
             if record is not None and not has_journal(staging):
                 remove_retained(location.store, control, [record.id])
         raise
@@ -240,7 +250,7 @@ def _translate_publish_errors(location: Location, staging: Staging) -> Iterator[
     """Report an error after the journal was written as an unfinished commit."""
     try:
         yield
-    except OSError as error:
+    except location.store.errors as error:
         if isinstance(error, MerganserError) or not has_journal(staging):
             raise
         raise DatasetMergeError(

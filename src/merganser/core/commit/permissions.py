@@ -30,7 +30,7 @@ def check_access(location: Location, control: str, journal: Journal) -> None:
         )
 
 
-def describe_denied(store: Store, error: OSError) -> str:
+def describe_denied(store: Store, error: Exception) -> str:
     """Describe the owner of what an operation was denied, and the remedy; "" for other errors."""
     if not (store.is_local and isinstance(error, PermissionError) and error.filename):
         return ""

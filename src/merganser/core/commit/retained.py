@@ -82,7 +82,7 @@ def remove_retained(store: Store, control: str, ids: Iterable[str]) -> list[str]
     """Remove the retained files of commits, and return the removed folders; failures only cost space."""
     removed = []
     for one in ids:
-        with suppress(OSError):
+        with suppress(*store.errors):
             store.remove_folder(f"{control}/{RETAINED}/{one}")
             removed.append(f"{control}/{RETAINED}/{one}")
     return removed

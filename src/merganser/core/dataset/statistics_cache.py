@@ -126,7 +126,7 @@ def _collect_footers(files: Sequence[DataFile], read: Sequence[FileSummary]) -> 
 def save_cache(update: CacheUpdate, staging: Staging) -> None:
     """Replace the cache; a failure is ignored, because the statistics can be read again."""
     store, staged = staging.location.store, staging.make_path()
-    with suppress(OSError, pa.ArrowException):
+    with suppress(*store.errors, pa.ArrowException):
         data = _encode_cache(update)
         with store.create(staged) as stream:
             stream.write(data)

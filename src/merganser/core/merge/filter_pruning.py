@@ -141,7 +141,7 @@ def save_filters(pruning: FilterPruning, target: Target, touched: Collection[str
     store, folder = staging.location.store, f"{staging.control}/{FILTER_FOLDER}"
     versions = {_hash_version(target.files[number]) for number in left}
     stale = [name for name in pruning.filter_names or () if name.partition("-")[0] not in versions]
-    with suppress(OSError):
+    with suppress(*store.errors):
         store.make_folder(folder)
         map_in_threads(lambda one: store.replace(one.staged, f"{folder}/{one.name}"), new_filters)
         map_in_threads(lambda name: store.remove(f"{folder}/{name}"), stale)

@@ -42,6 +42,7 @@ class RemoteStore(Store):
     """Any fsspec filesystem: a rename is a copy and a delete, and empty folders may not exist."""
 
     is_local = False
+    errors = CLIENT_ERRORS
 
     def __init__(self, filesystem: fsspec.AbstractFileSystem) -> None:
         self.filesystem = filesystem

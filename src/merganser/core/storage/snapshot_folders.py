@@ -36,7 +36,7 @@ def keep_for(store: Store, folder: str, keep: timedelta) -> None:
 
 def remove_snapshot(store: Store, folder: str) -> None:
     """Remove a snapshot, and the folder of all of them after the last; failures only cost space."""
-    with suppress(OSError):
+    with suppress(*store.errors):
         store.remove_folder(folder)
         if store.is_local:
             remove_if_empty(folder.rpartition("/")[0])
@@ -60,7 +60,7 @@ def remove_ended_snapshots(store: Store, control: str) -> None:
     """Remove snapshots that no living process claims and whose time is over; failures only cost space."""
     for name in store.list_names(f"{control}/{SNAPSHOTS}"):
         folder = f"{control}/{SNAPSHOTS}/{name}"
-        with suppress(OSError):
+        with suppress(*store.errors):
             if not _is_kept(store, folder):
                 with seize_folder(store, folder) as is_seized:
                     if is_seized and not _is_kept(store, folder):

@@ -39,9 +39,10 @@ def is_same_time(recorded: int | None, found: int | None) -> bool:
 
 
 class Store(Protocol):
-    """The operations of a storage; each succeeds or raises OSError."""
+    """The operations of a storage; each succeeds or raises one of `errors`."""
 
     is_local: bool
+    errors: tuple[type[Exception], ...] = (OSError,)
     # One listing shows all files below a folder, and none if the folder does not exist.
     lists_flat: bool = False
 

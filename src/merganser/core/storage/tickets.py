@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from merganser.core.storage import liveness
 from merganser.core.storage.liveness import HeartbeatMonitor, encode_heartbeat
+from merganser.core.storage.store import CLIENT_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -149,7 +150,7 @@ class RemoteQueue:
         self._before: dict[int, HeartbeatMonitor] = {}
 
     def is_empty(self) -> bool:
-        with suppress(OSError):
+        with suppress(*CLIENT_ERRORS):
             # To list a folder that does not exist, some clients send two requests.
             return QUEUE not in self._store.list_names(self._folder.rpartition("/")[0]) or not self._list_numbers()
         return True
@@ -157,7 +158,7 @@ class RemoteQueue:
     def enter(self) -> None:
         self._number = number = 0
         # Without a ticket, a writer tries the lock at any time.
-        with suppress(OSError):
+        with suppress(*CLIENT_ERRORS):
             self._store.make_folder(self._folder)
             for _ in range(MAX_ATTEMPTS):
                 number = max(number, *self._list_numbers(), 0) + 1
@@ -168,7 +169,7 @@ class RemoteQueue:
     def is_first(self) -> bool:
         if not self._number:
             return True
-        with suppress(OSError):
+        with suppress(*CLIENT_ERRORS):
             return self._check_turn()
         # A queue that cannot be listed for a moment must not fail a merge.
         return True
@@ -179,7 +180,7 @@ class RemoteQueue:
     def leave(self) -> None:
         if self._number:
             # Others remove a ticket that is no longer renewed.
-            with suppress(OSError):
+            with suppress(*CLIENT_ERRORS):
                 self._store.remove(self._make_path(self._number))
             self._number = 0
 
