@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import tempfile
 from contextlib import contextmanager
@@ -288,6 +289,20 @@ def test_files_that_others_left_alone_are_not_read_again_under_the_lock(lake: st
     with others, mock.patch.object(Stager, "settle", settle_noted):
         io.merge(table(rows([12], "mine")), path, "upsert", "id")
     assert read == ["day=mon/f0.parquet"]
+
+
+# V1
+def test_statistics_are_saved_although_others_replaced_all_files_that_had_some(
+    io: AnyDatasetIO, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statistics_cache, "MIN_FILES", 2)
+    write_target(path := f"{lake}/t", BEFORE)
+    for name in list_data_files(path):
+        os.utime(f"{path}/{name}", (1.7e9, 1.7e9))
+    everything = [row["id"] for row in BEFORE]
+    with between(lambda: io.merge(table(rows(everything, "theirs")), path, "update", "id")):
+        io.merge(table(rows([101], "mine")), path, "upsert", "id")
+    assert io.merge(table(rows([0, 101], "again")), path, "upsert", "id").updated == 2
 
 
 # V1

@@ -95,7 +95,9 @@ def _summarise_changed_files(
     unchanged = {file.rel for file, place in zip(files, places.tolist(), strict=True) if place >= 0}
     footers = {rel: footer for rel, footer in before.footers.items() if rel in unchanged}
     update = CacheUpdate(reference, files, summaries, listed_at)
-    saves = before.cache_update is not None or (len(files) >= MIN_FILES and _is_worthwhile(update, missing))
+    # What was not saved then is to be saved now.
+    new = missing if before.cache_update is None else files
+    saves = len(files) >= MIN_FILES and _is_worthwhile(update, new)
     return summaries, {**footers, **_collect_footers(missing, found)}, update if saves else None
 
 
@@ -156,7 +158,7 @@ class _Cache:
 
     def find(self, reference: ReferenceFile, files: Sequence[DataFile]) -> npt.NDArray[np.int64]:
         """Return the place of each file, or -1 if its version, the bounds or matching columns are missing."""
-        if reference.key_types.keys() != self.summaries.key_types.keys():
+        if reference.key_types.keys() != self.summaries.key_types.keys() or not len(self.versions):
             return np.full(len(files), -1)
         wanted = pa.array([file.key for file in files], pa.large_binary())
         places: npt.NDArray[np.int64] = pc.index_in(wanted, self.versions).fill_null(-1).to_numpy().astype(np.int64)
