@@ -134,6 +134,9 @@ def test_what_has_no_keys_or_not_one_row_per_key_is_refused(lake: str) -> None:
     with pytest.raises(NotRetainedError):
         merganser.changes(path, 2)
     assert merganser.changes(path, 0, "id").num_rows == 0
+    for since in (None, "yesterday"):
+        with pytest.raises(InvalidArgumentError, match="is not a commit: give the id"):
+            merganser.changes(path, since, "id")  # type: ignore[arg-type]
 
 
 # V7

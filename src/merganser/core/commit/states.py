@@ -35,7 +35,7 @@ def go_back(location: Location, control: str, state: State, as_of: AsOf | None) 
     """Return the state after a commit, from the present one; raises NotRetainedError if it is not retained."""
     if as_of is None:
         return state
-    wanted = _parse(as_of)
+    wanted = parse_as_of(as_of)
     for record, undone, found in _walk_back(location, control, state):
         if _is_wanted(wanted, record, undone):
             if found is None:
@@ -44,7 +44,7 @@ def go_back(location: Location, control: str, state: State, as_of: AsOf | None) 
     raise _make_error(location, control, state, as_of)
 
 
-def _parse(as_of: AsOf) -> AsOf:
+def parse_as_of(as_of: AsOf) -> AsOf:
     """Read a commit id, a number of commits to go back, or a time; one without a zone is UTC."""
     if isinstance(as_of, str) and not is_record_id(as_of):
         with suppress(ValueError):

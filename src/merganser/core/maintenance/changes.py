@@ -17,7 +17,7 @@ from merganser.core.columnar.equality import compare_rows
 from merganser.core.columnar.take import align_chunks, empty_table, null_array, take, to_array
 from merganser.core.commit.history import read_records
 from merganser.core.commit.snapshots import make_snapshot
-from merganser.core.commit.states import State
+from merganser.core.commit.states import State, parse_as_of
 from merganser.core.dataset.read import to_arrow_dataset
 from merganser.core.dataset.snapshot import load_existing, load_target, read_record
 from merganser.core.merge.audit import check_audit_names
@@ -96,6 +96,8 @@ def changes(
     {'id': 2, 'v': 'b', 'merge_action': 'update', 'merge_old': {'id': 2, 'v': 'a'}}
     {'id': 3, 'v': 'b', 'merge_action': 'insert', 'merge_old': None}
     """
+    # For a snapshot, None is the present state, which has no changes.
+    parse_as_of(since)
     location = locate(path, filesystem, ignore_table_format=ignore_table_format)
     pair = _read_differing_files(location, since, lock_timeout)
     schema = cast("pa.Schema", load_existing(location).schema) if pair.schema is None else pair.schema
