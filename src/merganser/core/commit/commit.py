@@ -165,8 +165,8 @@ class Session:
                 if not write_journal(staging, relativize_feed(staging, journal).to_json()):
                     staging.remove()
                     raise ConcurrentWriteError(
-                        f"Another writer took over {self.location.display} while this one was stalled, and removed its "
-                        "staged files. Nothing was published; run again."
+                        "Another writer took this one for dead, and removed its staged files for "
+                        f"{self.location.display}. Nothing was published; run again."
                     )
                 publish(self.location, self.control, staging, journal)
         # A later staged file may reuse a name of this journal, which must not be published again.
