@@ -24,6 +24,7 @@ from tests.support import FIXTURES, get_spark_session, put, put_int96
 
 import merganser as mg
 from merganser import core, engines, errors
+from merganser.core.columnar import arrow_versions
 from merganser.core.commit import staged_files as staged
 from merganser.core.dataset.snapshot import check_listing
 from merganser.core.merge.attempt import Stager
@@ -228,6 +229,11 @@ def deep_column(_: pytest.MonkeyPatch) -> None:
 
 def too_large(_: pytest.MonkeyPatch) -> None:
     upsert({"id": [2**31], "status": ["new"], "day": ["mon"]})
+
+
+def null_fixed_size_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow_versions, "PYARROW", 25)
+    upsert({"id": [1], "v": pa.array([None], pa.list_(pa.int64(), 2))}, "lake/vectors")
 
 
 def unknown_operation(_: pytest.MonkeyPatch) -> None:
@@ -775,7 +781,7 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
         keys_of_two_types,
     ],
     "UnsupportedTypeError": [nested_key, deep_column],
-    "ColumnValueError": [too_large, unknown_operation, not_of_its_type, too_many_digits],
+    "ColumnValueError": [too_large, null_fixed_size_list, unknown_operation, not_of_its_type, too_many_digits],
     "PartitionValueError": [empty_partition, out_of_scope],
     "PartitionMoveError": [moves],
     "TargetPathError": [a_file, dataset_below, dataset_above, two_mounts, no_dataset, nothing_there],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
+from tests.arrow_versions import HAS_NULL_FIXED_LISTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +41,7 @@ NESTED = (
     pa.list_(pa.int16()),
     pa.list_(pa.string_view()),
     pa.large_list(pa.float16()),
-    pa.list_(pa.string_view(), 2),
+    *((pa.list_(pa.string_view(), 2),) if HAS_NULL_FIXED_LISTS else ()),
     pa.list_(pa.list_(pa.decimal64(12, 3))),
     pa.struct([("a", pa.timestamp("ns", "UTC")), ("b", pa.large_string()), ("c", pa.uuid())]),
     pa.struct([("d", pa.large_binary()), ("t", pa.time64("ns"))]),

@@ -17,6 +17,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.arrow_versions import bloom_filters
 from tests.support import FIXTURES, open_dataset_io, snapshot
 
 import merganser
@@ -51,12 +52,9 @@ MAPS = pa.array([[("k", row)] for row in range(ROWS)], pa.map_(pa.string(), pa.i
 
 def by_arrow(path: str) -> None:
     """With all that a footer may hold: page indexes, bloom filters, histograms, sort columns."""
-    filters = {"s": {"ndv": 3}}
     sorting = [pq.SortingColumn(0)]
     table = TABLE.append_column("map", MAPS)
-    pq.write_table(
-        table, path, row_group_size=4, write_page_index=True, bloom_filter_options=filters, sorting_columns=sorting
-    )
+    pq.write_table(table, path, row_group_size=4, write_page_index=True, sorting_columns=sorting, **bloom_filters(s=3))
 
 
 def by_arrow_plain(path: str) -> None:

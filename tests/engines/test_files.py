@@ -20,6 +20,7 @@ import pyarrow.parquet.encryption as pe
 import pytest
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
+from tests.arrow_versions import bloom_filters, needs_bloom_filters
 from tests.support import assert_unchanged, list_data_files, load, put, read_rows, snapshot
 
 import merganser
@@ -542,10 +543,11 @@ def test_each_row_group_keeps_its_own_dictionaries(io: AnyDatasetIO, lake: str) 
     assert first.total_compressed_size < 1.1 * old[0].total_compressed_size
 
 
+@needs_bloom_filters
 def test_a_bloom_filter_is_dropped_with_the_values_it_describes(io: AnyDatasetIO, lake: str) -> None:
     # W2: a stale filter would hide the new rows from DuckDB
     path = f"{lake}/t"
-    put(f"{path}/a.parquet", table(list(range(200))), row_group_size=50, bloom_filter_options={"v": {"ndv": 50}})
+    put(f"{path}/a.parquet", table(list(range(200))), row_group_size=50, **bloom_filters(v=50))
     io.merge(table([3, 60], "brand new"), path, "upsert", "id")
     with duckdb.connect() as connection:
         for value, count in (("brand new", 2), ("old", 198)):
@@ -553,11 +555,12 @@ def test_a_bloom_filter_is_dropped_with_the_values_it_describes(io: AnyDatasetIO
             assert connection.execute(query, [f"{path}/a.parquet", value]).fetchall() == [(count,)]
 
 
+@needs_bloom_filters
 def test_a_new_file_has_the_bloom_filters_of_an_old_one(io: AnyDatasetIO, lake: str) -> None:
     # W2
     path = f"{lake}/t"
     old = pa.table({"id": range(100), "code": [f"old {n}" for n in range(100)], "v": ["old"] * 100})
-    put(f"{path}/a.parquet", old, bloom_filter_options={"code": {"ndv": 100}, "v": {"ndv": 2}})
+    put(f"{path}/a.parquet", old, **bloom_filters(code=100, v=2))
     new = pa.table({"id": range(2_000), "code": [f"new {n}" for n in range(2_000)], "v": ["new"] * 2_000})
     (written,) = io.merge(new, path, "upsert", ["id", "code"]).inserted_files
     chunks = [pq.read_metadata(written).row_group(0).column(number) for number in range(3)]

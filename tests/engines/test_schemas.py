@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import uuid
 from decimal import Decimal
 from functools import partial
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from tests.arrow_versions import HAS_NULL_FIXED_LISTS
 from tests.support import assert_unchanged, list_data_files, load, open_dataset_io, put, read_rows, snapshot
 
 from merganser.core import ColumnTypeError, ColumnValueError, SchemaMismatchError, UnsupportedTypeError
@@ -509,6 +511,7 @@ def test_null_everywhere_but_in_keys(io: AnyDatasetIO, lake: str) -> None:
         name: kind
         for name, (kind, _) in TYPES.items()
         if not isinstance(kind, pa.BaseExtensionType) and kind not in VIEWS
+        if HAS_NULL_FIXED_LISTS or not pa.types.is_fixed_size_list(kind)
     }
     empty = {name: pa.nulls(3, kind) for name, kind in kinds.items()}
     source = pa.table({"id": [1, 2, 3], **empty})
@@ -667,6 +670,28 @@ def test_fixed_size_lists_of_another_size_are_refused_by_name(io: AnyDatasetIO, 
         io.merge(keyed([[1, 2, 3]], pa.list_(pa.int64(), 3)), f"{lake}/t", key_columns="id")
     with assert_unchanged(f"{lake}/t"), pytest.raises(ValueError, match=r"Column 'v'"):
         io.merge(keyed([[1, 2, 3]], pa.list_(pa.int64())), f"{lake}/t", key_columns="id")
+
+
+# S5
+@pytest.mark.parametrize("skip_unchanged", [False, True])
+@pytest.mark.parametrize("ids", [[1, 2], [1, 3]])
+def test_null_in_a_fixed_size_list_is_kept_or_refused_before_anything_is_written(
+    io: AnyDatasetIO, lake: str, ids: list[int], skip_unchanged: bool
+) -> None:
+    kind, path = pa.list_(pa.int64(), 2), f"{lake}/t"
+    put(f"{path}/a.parquet", pa.table({"id": [1, 2], "v": pa.array([[1, 2], [3, 4]], kind)}))
+    source = pa.table({"id": ids, "v": pa.array([[5, 6], None], kind)})
+    if HAS_NULL_FIXED_LISTS:
+        io.merge(source, path, "upsert", "id", skip_unchanged=skip_unchanged)
+        expected = {1: [1, 2], 2: [3, 4], **dict(zip(ids, [[5, 6], None], strict=True))}
+        assert dict(zip(*load(io, path).select(["id", "v"]).to_pydict().values(), strict=True)) == expected
+        return
+    refused = r"Column 'v' .* holds NULL.*Install PyArrow 26"
+    with assert_unchanged(path), pytest.raises(ValueError, match=refused):
+        io.merge(source, path, "upsert", "id", skip_unchanged=skip_unchanged)
+    with pytest.raises(ValueError, match=refused):
+        io.write_dataset(source, f"{lake}/new")
+    assert not os.path.exists(f"{lake}/new")
 
 
 # S1, S3

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.arrow_versions import bloom_filters, needs_bloom_filters
 from tests.crash.faults import SCENARIOS, DatasetFolder, Fault, InjectedError, inject, make_dataset_folder
 from tests.crash.killed import list_killed_steps, was_journaled
 from tests.support import (
@@ -301,10 +302,11 @@ def test_bounds_of_many_files_are_cached_and_the_second_run_writes_nothing(lake:
     assert_done(path)
 
 
+@needs_bloom_filters
 def test_bloom_filters_are_kept(lake: str) -> None:
     path = f"{lake}/t"
     for number in range(2):
-        put(f"{path}/f{number}.parquet", table(number * 10), bloom_filter_options={"id": True})
+        put(f"{path}/f{number}.parquet", table(number * 10), **bloom_filters(id=10))
     merganser.compact(path)
     (now,) = files(path)
     assert now.row_group(0).column(0).bloom_filter_offset is not None

@@ -149,7 +149,8 @@ def test_composite_keys_are_not_joined_strings(lake: str) -> None:
 
 def test_without_an_order_only_equal_rows_go(lake: str) -> None:
     path, nan = f"{lake}/t", float("nan")
-    nested = pa.array([[{"x": 1.5, "m": [("k", None)]}], None, [{"x": nan, "m": None}]], NESTED[8])
+    kind = pa.list_(pa.struct([("x", pa.float64()), ("m", pa.map_(pa.string(), pa.int8()))]))
+    nested = pa.array([[{"x": 1.5, "m": [("k", None)]}], None, [{"x": nan, "m": None}]], kind)
     one = pa.table({"id": [1, 2, 3], "n": nested, "f": [nan, None, -0.0]})
     put(f"{path}/f0.parquet", one)
     put(f"{path}/f1.parquet", pa.concat_tables([one, pa.table({"id": [4], "n": nested[:1], "f": [1.0]})]))

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from tests.arrow_versions import needs_bloom_filters
 from tests.core.parquet.test_splice import WRITERS, by_every_reader, footer_of, read_bytes
 from tests.support import (
     check_schema_copies,
@@ -204,6 +205,7 @@ def test_the_footer_has_one_entry_for_each_leaf(old: str, new: str, name: str) -
 
 # E2
 @pytest.mark.splice
+@needs_bloom_filters
 def test_bloom_filters_of_copied_columns_stay(new: str, tmp_path: Path) -> None:
     path = str(tmp_path / "old.parquet")
     WRITERS["arrow page index, bloom filter"](path)

@@ -19,6 +19,7 @@ import pyarrow.parquet.encryption as pe
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.arrow_versions import bloom_filters, needs_bloom_filters
 
 from merganser.core.parquet import source_file as oldfile
 from merganser.core.parquet import splice as splice_module
@@ -79,9 +80,7 @@ def by_polars(**options: Any) -> Callable[[str], None]:
 
 WRITERS = {
     "arrow": by_pyarrow(),
-    "arrow page index, bloom filter": by_pyarrow(
-        write_page_index=True, bloom_filter_options={"i": {"ndv": 20}, "s": {"ndv": 5}}, compression="zstd"
-    ),
+    "arrow page index, bloom filter": by_pyarrow(write_page_index=True, compression="zstd", **bloom_filters(i=20, s=5)),
     "arrow v2 pages, many codecs": by_pyarrow(
         data_page_version="2.0",
         compression={"i": "gzip", "s": "brotli", "f": "lz4", "ts": "zstd", "u": "snappy"},
@@ -282,9 +281,7 @@ LAYOUTS = st.lists(st.sampled_from(["copy", "drop", "replace", "split", "empty"]
 def test_any_layout_gives_its_rows(layout: list[str], order: list[int]) -> None:
     # W1, W2
     sink = io.BytesIO()
-    pq.write_table(
-        rich_table(), sink, row_group_size=10, write_page_index=True, bloom_filter_options={"s": {"ndv": 10}}
-    )
+    pq.write_table(rich_table(), sink, row_group_size=10, write_page_index=True, **bloom_filters(s=10))
     file = pq.ParquetFile(io.BytesIO(sink.getvalue()))
     footer = load_footer(pa.BufferReader(sink.getvalue()), "old")
     groups: list[int | pa.Buffer] = []
@@ -345,6 +342,7 @@ def test_a_missing_row_group(arrow: Old, number: int) -> None:
 # -------------------- bloom filters, orders, intervals
 
 
+@needs_bloom_filters
 def test_a_changed_chunk_has_no_bloom_filter_and_a_copied_one_keeps_it(tmp_path: Path) -> None:
     # W2
     old = written_by(tmp_path, "duckdb snappy")
@@ -374,6 +372,7 @@ def test_sorting_columns_stay_with_copied_rows_only(tmp_path: Path) -> None:
     assert [len(metadata.row_group(number).sorting_columns) for number in range(2)] == [1, 0]
 
 
+@needs_bloom_filters
 def test_intervals_stay_intervals_and_are_found(tmp_path: Path) -> None:
     # W2
     path, spliced = str(tmp_path / "old.parquet"), str(tmp_path / "spliced.parquet")
@@ -385,7 +384,7 @@ def test_intervals_stay_intervals_and_are_found(tmp_path: Path) -> None:
     old = Old(path)
     # A bloom filter that PyArrow made of raw bytes would hide intervals from DuckDB, which looks for normalised ones.
     sink = pa.BufferOutputStream()
-    pq.write_table(old.groups[2], sink, store_schema=False, bloom_filter_options={"iv": True})
+    pq.write_table(old.groups[2], sink, store_schema=False, **bloom_filters(iv=9))
     old.splice([0, sink.getvalue()], spliced)
     count = "select count(*), min(typeof(iv)) from read_parquet(?) where iv = interval 24 hour"
     expected = old.groups[0].num_rows + old.groups[2].num_rows
@@ -653,6 +652,7 @@ def test_a_missing_page_index_causes_a_full_rewrite(arrow: Old, number: int, val
         arrow.splice([0], os.devnull)
 
 
+@needs_bloom_filters
 @pytest.mark.parametrize(("number", "value"), [(14, 4), (14, 1 << 40), (15, 3)])
 def test_a_missing_bloom_filter_causes_a_full_rewrite(arrow: Old, number: int, value: int) -> None:
     # W2
@@ -661,6 +661,7 @@ def test_a_missing_bloom_filter_causes_a_full_rewrite(arrow: Old, number: int, v
         arrow.splice([0], os.devnull)
 
 
+@needs_bloom_filters
 def test_a_bloom_filter_whose_length_the_footer_leaves_out_is_copied(arrow: Old, tmp_path: Path) -> None:
     # W2
     with_footer(arrow.path, in_first_chunk(lambda chunk: chunk.replace({3: chunk[3].replace({15: None})})))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.arrow_versions import bloom_filters
 from tests.core.parquet.test_splice import WRITERS, Old, by_every_reader, footer_of, read_bytes, rich_table, written_by
 
 from merganser.core.parquet.encode import derive_writer_options, encode_row_group
@@ -96,8 +97,7 @@ NAMES = rich_table().column_names
 def test_any_columns_may_be_new(shares: list[int]) -> None:
     # W1, W2
     sink = io.BytesIO()
-    options: dict[str, Any] = {"write_page_index": True, "bloom_filter_options": {"s": {"ndv": 10}}}
-    pq.write_table(rich_table(), sink, row_group_size=30, **options)
+    pq.write_table(rich_table(), sink, row_group_size=30, write_page_index=True, **bloom_filters(s=10))
     footer, table = load_footer(pa.BufferReader(sink.getvalue()), "old"), rich_table().slice(0, 30)
     new = [name for name, share in zip(NAMES, shares, strict=True) if share]
     expected = turned(table, new)

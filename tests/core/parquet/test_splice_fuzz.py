@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.arrow_versions import bloom_filters
 
 from merganser.core.parquet.source_file import CannotSpliceError, open_source_file
 from merganser.core.parquet.splice import splice
@@ -37,8 +38,7 @@ WRITERS = ["arrow", "duckdb", "polars"]
 def file_by(writer: str, folder: Path) -> bytes:
     path = str(folder / f"{writer}.parquet")
     if writer == "arrow":
-        blooms = {"s": {"ndv": 3}}
-        pq.write_table(TABLE, path, row_group_size=4, write_page_index=True, bloom_filter_options=blooms)
+        pq.write_table(TABLE, path, row_group_size=4, write_page_index=True, **bloom_filters(s=3))
     elif writer == "polars":
         cast("pl.DataFrame", pl.from_arrow(TABLE)).write_parquet(path, row_group_size=4)
     else:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.arrow_versions import bloom_filters
 
 from merganser.core.parquet import thrift
 from merganser.core.parquet.thrift import Struct, ThriftError, ThriftList, read_struct, read_struct_at, write_struct
@@ -33,7 +34,7 @@ def footer_of(**options: Any) -> bytes:
     return data[-8 - length : -8]
 
 
-FOOTER = footer_of(sorting_columns=[pq.SortingColumn(0)], bloom_filter_options={"s": True})
+FOOTER = footer_of(sorting_columns=[pq.SortingColumn(0)], **bloom_filters(s=20))
 
 
 def test_a_real_footer_survives_byte_for_byte() -> None:

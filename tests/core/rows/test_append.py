@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.arrow_versions import needs_bloom_filters
 
 from merganser.core.columnar import threads
 from merganser.core.model.engine import Layout
@@ -140,6 +141,7 @@ def test_where_nothing_can_be_spliced_one_writer_does_it(staging: Staging, monke
     assert bytes_of(staging, range(ROWS)) == bytes_of(staging, range(ROWS), workers=1)
 
 
+@needs_bloom_filters
 def test_bloom_filters_of_keys_come_along(staging: Staging) -> None:
     layout = replace(LAYOUT, bloom_filter_columns=frozenset({"id", "text"}))
     path = write_rows(TABLE, np.arange(ROWS), layout, staging, 4)

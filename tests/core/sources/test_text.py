@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from merganser.core.columnar.arrow_versions import PYARROW
 from merganser.core.sources.csv_reader import read_csv
 from merganser.core.sources.json_reader import read_json
 from merganser.core.sources.read_options import DEFAULTS, ReadOptions
@@ -176,8 +177,12 @@ def test_digits_are_checked_in_long_rows() -> None:
 
 # E7
 def test_a_number_that_no_float_holds_is_refused() -> None:
-    with pytest.raises(ColumnValueError, match="'v' has numbers like 1e400"):
-        from_csv("v,w\n1.5,1\n1e400,2\n")
+    if PYARROW < 24:
+        # It parses no such number, so that the column is one of strings, which hold it.
+        assert from_csv("v,w\n1.5,1\n1e400,2\n").column("v").to_pylist() == ["1.5", "1e400"]
+    else:
+        with pytest.raises(ColumnValueError, match="'v' has numbers like 1e400"):
+            from_csv("v,w\n1.5,1\n1e400,2\n")
     assert from_csv("v,w\n-inf,1\nNaN,2\n").column("v")[0].as_py() == float("-inf")
 
 

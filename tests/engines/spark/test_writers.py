@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
+from tests.arrow_versions import bloom_filters, needs_bloom_filters
 from tests.support import list_data_files, put
 
 if TYPE_CHECKING:
@@ -68,14 +69,15 @@ def as_utc(at: dt.datetime) -> dt.datetime:
 
 
 # W2
+@needs_bloom_filters
 @pytest.mark.splice
 def test_spark_finds_rows_by_copied_columns_and_by_new_ones(broadcast_io: AnyDatasetIO, spark: Any, lake: str) -> None:
     count = 20_000
     names = [f"name {number}" for number in range(count)]
     old = pa.table({"id": range(count), "name": names, "price": [float(number) for number in range(count)]})
-    filters = {name: {"ndv": count // 2} for name in ("id", "name", "price")}
-    options: dict[str, Any] = {"write_page_index": True, "data_page_size": 1_000, "bloom_filter_options": filters}
-    path = put(f"{lake}/t/a.parquet", old, row_group_size=count // 2, **options)
+    filters = bloom_filters(**dict.fromkeys(("id", "name", "price"), count // 2))
+    options: dict[str, Any] = {"write_page_index": True, "data_page_size": 1_000}
+    path = put(f"{lake}/t/a.parquet", old, row_group_size=count // 2, **options, **filters)
     before = pq.read_metadata(path)
     source = pa.table({"id": [7, 15_000], "price": [-7.0, -15.0]})
     assert broadcast_io.merge(source, f"{lake}/t", "update", "id", update_columns=["price"]).updated == 2

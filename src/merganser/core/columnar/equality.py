@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from merganser.core.columnar.arrow_versions import cast
 from merganser.core.columnar.take import to_array
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def compare_arrays(one: pa.Array, other: pa.Array) -> npt.NDArray[np.bool_]:
         same_values = _compare_fields(one.flatten(), other.flatten(), len(one))
     elif pa.types.is_map(data_type):
         entries = pa.list_(pa.struct([data_type.key_field, data_type.item_field]))
-        return compare_arrays(one.cast(entries), other.cast(entries))
+        return compare_arrays(cast(one, entries), cast(other, entries))
     elif pa.types.is_nested(data_type):
         return _compare_lists(one, other, is_valid, is_other_valid)
     else:

@@ -70,7 +70,9 @@ def infer_array(values: Sequence[Any]) -> pa.Array:
 def _to_table(source_keys: Any, keys: Sequence[str]) -> pa.Table:
     if hasattr(source_keys, "__arrow_c_stream__") or hasattr(source_keys, "__arrow_c_array__"):
         array = read_arrow(source_keys)
-        return pa.Table.from_struct_array(array) if pa.types.is_struct(array.type) else _to_single_column(array, keys)
+        if not pa.types.is_struct(array.type):
+            return _to_single_column(array, keys)
+        return pa.table(array.flatten(), names=[field.name for field in array.type])
     if isinstance(source_keys, str | os.PathLike) or not isinstance(source_keys, Iterable):
         # Imported here because PyArrow's datasets import pandas, which `import merganser.core` must not.
         from merganser.core.sources.source import read_source  # noqa: PLC0415

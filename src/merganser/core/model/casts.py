@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from merganser.core.columnar.arrow_versions import cast
 from merganser.core.columnar.take import null_array
 from merganser.core.model.schema import format_names, format_value, is_list_like, to_plain_type, to_storage
 from merganser.errors import ColumnTypeError, ColumnValueError
@@ -98,7 +99,7 @@ def _cast(column: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
     column = _cast_through_decimal(_unwrap(column), data_type)
     if pa.types.is_fixed_size_binary(data_type) and not pa.types.is_fixed_size_binary(column.type):
         _check_width(column, data_type)
-    result = column.cast(data_type, safe=True)
+    result = cast(column, data_type)
     if pa.types.is_float16(data_type) or (pa.types.is_float32(data_type) and pa.types.is_float64(column.type)):
         _check_narrowing(column, result)
     if pa.types.is_date64(column.type) and not result.cast(column.type).equals(column):
@@ -112,11 +113,11 @@ def _cast(column: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
 
 def _has_null_where_required(column: pa.ChunkedArray, data_type: pa.DataType) -> bool:
     if pa.types.is_struct(data_type):
-        present = column.filter(column.is_valid())
+        present = column.drop_null()
         children = [(field, pc.struct_field(present, [at])) for at, field in enumerate(data_type)]
     elif pa.types.is_map(data_type):
         entries = pa.list_(pa.struct([data_type.key_field, data_type.item_field]))
-        return _has_null_where_required(column.cast(entries), entries)
+        return _has_null_where_required(cast(column, entries), entries)
     elif is_list_like(data_type):
         children = [(data_type.value_field, pc.list_flatten(column))]
     else:
@@ -132,7 +133,7 @@ def _unwrap(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_nested(column.type):
         # Arrow casts all values under a list, even those outside a slice, which `take` drops. `take` does not support
         # views, so these are cast first.
-        column = column.cast(to_plain_type(column.type)).take(pa.array(np.arange(len(column))))
+        column = cast(column, to_plain_type(column.type)).take(pa.array(np.arange(len(column))))
     return column
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from merganser.core.columnar.arrow_versions import join_stream, sort_nulls_first
 from merganser.core.model.partitions import from_token, to_integer_type
 from merganser.core.model.schema import to_storage
 from merganser.errors import InvalidArgumentError, UnsupportedTypeError
@@ -260,9 +261,7 @@ def sort_rows(table: pa.Table, order_by: Sequence[str]) -> npt.NDArray[np.int64]
         return np.arange(table.num_rows)
     columns = [column for name in order_by for column in _to_sort_columns(table.column(name))]
     names = name_key_columns(len(columns))
-    sort_keys = [(name, "ascending", "at_start") for name in names]
-    indices = pc.sort_indices(pa.table(columns, names=names), sort_keys=sort_keys)
-    return indices.to_numpy().astype(np.int64)  # type: ignore[no-any-return]
+    return sort_nulls_first(pa.table(columns, names=names))
 
 
 def _to_sort_columns(column: pa.ChunkedArray) -> list[pa.ChunkedArray]:
@@ -297,16 +296,13 @@ def join_keys(target: pa.RecordBatchReader, source: pa.Table, positions: Sequenc
     The result has the target's `positions` columns and the `source_row` of each match, in no order. NULL matches
     nothing. Several target rows with one key are several matches.
     """
-    # Imported late: it imports pandas where that is installed, which `import merganser` must not.
-    from pyarrow import acero  # noqa: PLC0415
+    from pyarrow import acero  # noqa: PLC0415  late, as in `join_stream`
 
     names = name_key_columns(source.num_columns - 1)
     options = acero.HashJoinNodeOptions(
         "inner", left_keys=names, right_keys=names, left_output=list(positions), right_output=[SOURCE_ROW]
     )
-    probe = acero.Declaration("record_batch_reader_source", acero.RecordBatchReaderSourceNodeOptions(target))
-    build = acero.Declaration("table_source", acero.TableSourceNodeOptions(source))
-    return acero.Declaration("hashjoin", options, inputs=[probe, build]).to_table(use_threads=True)
+    return join_stream(target, source, options)
 
 
 def number_rows(count: int) -> pa.Array:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from merganser.core.columnar.arrow_versions import cast
 from merganser.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -259,7 +260,7 @@ def format_names(names: Iterable[str]) -> str:
 def get_plain_column(table: pa.Table, name: str, schema: pa.Schema) -> pa.ChunkedArray:
     """Return a column of a table, cast to its type in a schema."""
     column, data_type = table.column(name), schema.field(name).type
-    return column if column.type == data_type else column.cast(data_type)
+    return column if column.type == data_type else cast(column, data_type)
 
 
 def select_fields(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -130,6 +131,7 @@ class SchemaChanges:
         value = self.default[field.name]
         try:
             if isinstance(field.type, pa.BaseExtensionType):
+                value = value.bytes if isinstance(value, UUID) else value
                 return pa.ExtensionArray.from_storage(field.type, pa.array([value], field.type.storage_type))
             if isinstance(value, str) and not is_text(field.type):
                 return pa.array([value]).cast(field.type)

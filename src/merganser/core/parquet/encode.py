@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from merganser.core.columnar.arrow_versions import check_fixed_lists
 from merganser.core.parquet import thrift
 from merganser.errors import UnreadableFileError
 
@@ -98,6 +99,7 @@ class Leaf:
 def encode_row_group(batches: Iterable[pa.RecordBatch], schema: pa.Schema, options: Mapping[str, Any]) -> pa.Buffer:
     """Encode rows as a Parquet file in memory, with the `derive_writer_options` of an old row group."""
     table = pa.Table.from_batches(batches, schema=schema)
+    check_fixed_lists(table)
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, schema.remove_metadata(), **options) as writer:
         # One row group; beyond PyArrow's limit of 64 Mi rows more, without rows none.

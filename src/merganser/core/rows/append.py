@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from merganser.core.columnar.arrow_versions import check_fixed_lists, make_bloom_options
 from merganser.core.columnar.take import null_array, take
 from merganser.core.columnar.threads import WORKERS, balance_columns, map_with_prefetch, open_pool
 from merganser.core.model.engine import OTHER_PARTITION, AppendedFile, PartitionNumber
@@ -173,7 +174,9 @@ def _take_group(table: pa.Table, rows: Rows, layout: Layout, start: int) -> pa.T
             raise ColumnValueError(
                 f"New rows have NULL in column {field.name!r}, which the target declares NOT NULL. Give it a value."
             )
-    return pa.table(columns, schema=schema)
+    group = pa.table(columns, schema=schema)
+    check_fixed_lists(group)
+    return group
 
 
 def _divide_columns(table: pa.Table, rows: Rows, layout: Layout, workers: int) -> list[list[str]]:
@@ -190,9 +193,8 @@ def open_new_writer(
     stream: Any, layout: Layout, group_rows: int, sorting: Sequence[pq.SortingColumn] = ()
 ) -> pq.ParquetWriter:
     """Open a writer for a new file with row groups of up to `group_rows` rows, each sorted by these columns."""
-    bloom = {"ndv": max(1, group_rows), "fpp": _BLOOM_FPP}
-    blooms = dict.fromkeys(layout.bloom_filter_columns, bloom) or None
-    options = {**layout.writer_options, "bloom_filter_options": blooms, "sorting_columns": list(sorting) or None}
+    blooms = make_bloom_options(layout.bloom_filter_columns, ndv=max(1, group_rows), fpp=_BLOOM_FPP)
+    options = {**layout.writer_options, **blooms, "sorting_columns": list(sorting) or None}
     writer = pq.ParquetWriter(stream, layout.schema, compression=layout.compression, **options)
     writer.add_key_value_metadata(dict(layout.key_values))
     return writer

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from merganser.core.columnar.arrow_versions import sort_nulls_first
 from merganser.core.columnar.take import to_array
 from merganser.core.rows.faults import count_faults
 
@@ -174,9 +175,7 @@ def _sort_rows(order: pa.Table, code: Positions) -> Positions:
         else:
             keys[f"{number}"] = _rank_nested(values) if pa.types.is_nested(values.type) else values
     table = pa.table({name: values for name, values in keys.items() if not pa.types.is_null(values.type)})
-    by = [(name, "ascending", "at_start") for name in table.column_names]
-    found: Positions = pc.sort_indices(table, by).to_numpy().astype(np.int64)
-    return found
+    return sort_nulls_first(table)
 
 
 def _rank_nested(values: pa.Array) -> pa.Array:

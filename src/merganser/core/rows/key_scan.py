@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from merganser.core.columnar.arrow_versions import find_read_remedy
 from merganser.core.columnar.memory import translate_memory_errors
 from merganser.core.columnar.threads import open_pool
 from merganser.core.model.casts import cast_column
@@ -122,7 +123,7 @@ def read_group(
     except MerganserError:
         raise
     except (OSError, pa.ArrowException) as error:
-        message = f"Cannot read row group {group} of {path}: {error}. Restore or remove the file."
+        message = f"Cannot read row group {group} of {path}: {error}. {find_read_remedy(error)}"
         raise UnreadableFileError(message) from error
     rows = parquet.metadata.row_group(group).num_rows
     if table.num_rows != rows:

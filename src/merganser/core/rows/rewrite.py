@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from merganser.core.columnar import dictionaries
+from merganser.core.columnar.arrow_versions import check_fixed_lists
 from merganser.core.columnar.equality import is_identical
 from merganser.core.columnar.threads import WORKERS, balance_columns, open_pool
 from merganser.core.model.casts import cast_column
@@ -354,6 +355,7 @@ def _rewrite_whole(rewrite: _Rewrite, out: BinaryIO) -> None:
             else:
                 new = _load_new_columns(change, schema)
                 table = pa.Table.from_batches(_make_changed_batches(parquet, path, group, change, new, schema), schema)
+            check_fixed_lists(table)
             if table.num_rows:
                 writer.write_table(table, row_group_size=table.num_rows)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
+from merganser.core.columnar.arrow_versions import make_bytes_options
 from merganser.core.columnar.threads import map_in_threads
 from merganser.core.sources.inference import infer_column, parse_column, refuse_encoding
 from merganser.core.sources.rewind import rewind
@@ -44,23 +45,28 @@ def _read_cells(stream: Any, options: ReadOptions, delimiter: str) -> pa.Table:
     delimiter = options.delimiter or delimiter
     if len(delimiter) != 1:
         raise InvalidArgumentError(f"The delimiter must be one character, not {delimiter!r}.")
-    arguments: dict[str, Any] = {
-        "parse_options": pacsv.ParseOptions(delimiter=delimiter),
-        # Only bytes: Arrow does not name the column of a string that is not UTF-8.
-        "convert_options": pacsv.ConvertOptions(
-            default_column_type=pa.binary(),
+    parsing = pacsv.ParseOptions(delimiter=delimiter)
+
+    def read(reading: pacsv.ReadOptions) -> pa.Table:
+        def read_names() -> list[str]:
+            with rewind(stream) as start, pacsv.open_csv(start, reading, parsing) as reader:
+                return reader.schema.names  # type: ignore[no-any-return]
+
+        converting = pacsv.ConvertOptions(
+            # Only bytes: Arrow does not name the column of a string that is not UTF-8.
+            **make_bytes_options(read_names),
             null_values=["", *options.null_values],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
-        ),
-    }
-    with suppress(pa.ArrowInvalid), rewind(stream) as start:
-        return pacsv.read_csv(start, **arguments)
-    # Arrow counts rows only without threads; a row may be longer than one of its usual blocks.
-    reading = pacsv.ReadOptions(use_threads=False, block_size=_MAX_ROW_BYTES)
-    try:
+        )
         with rewind(stream) as start:
-            return pacsv.read_csv(start, **arguments, read_options=reading)
+            return pacsv.read_csv(start, reading, parsing, converting)
+
+    with suppress(pa.ArrowInvalid):
+        return read(pacsv.ReadOptions())
+    # Arrow counts rows only without threads; a row may be longer than one of its usual blocks.
+    try:
+        return read(pacsv.ReadOptions(use_threads=False, block_size=_MAX_ROW_BYTES))
     except pa.ArrowInvalid as error:
         # It counts the header as well.
         raise pa.ArrowInvalid(_ROW.sub(lambda found: f"row {int(found[1]) - 1:,}: ", str(error))) from error

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from merganser.core.columnar.arrow_versions import cast
 from merganser.core.sources.python_values import check_values
 from merganser.errors import ColumnTypeError, ColumnValueError, InvalidArgumentError, SchemaMismatchError
 
@@ -165,4 +166,4 @@ def _cast(array: pa.Array | pa.ChunkedArray, data_type: pa.DataType) -> pa.Array
         has_zone = pa.types.is_timestamp(data_type) and data_type.tz is not None
         if pa.types.is_date(data_type) or has_zone != (array.type.tz is not None):
             raise TypeError(f"{array.type} would lose something")
-    return array.cast(data_type)
+    return cast(array, data_type)

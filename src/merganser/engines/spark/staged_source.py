@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from merganser.core.columnar.arrow_versions import cast
 from merganser.core.columnar.take import align_chunks, coalesce_batches, empty_table
 from merganser.core.model.casts import conform, conform_schema, find_operation_column
 from merganser.core.model.row_clauses import INSERT_COLUMN
@@ -174,7 +175,7 @@ class StagedSource:
 def cast_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Cast the columns of a batch by position: those of a DataFrame have the time zone of the session."""
     pairs = zip(batch.columns, schema.types, strict=True)
-    return pa.record_batch([column.cast(data_type) for column, data_type in pairs], schema=schema)
+    return pa.record_batch([cast(column, data_type) for column, data_type in pairs], schema=schema)
 
 
 def write_staged_files(
