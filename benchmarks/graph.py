@@ -285,10 +285,62 @@ def print_index(arguments: argparse.Namespace, size: int = 100_000, count: int =
         print(f"| {name} | {1 / with_index:,.0f} | {1 / without:,.1f} | {without / with_index:,.0f} |", flush=True)
 
 
+# For each kind of read, that of merganser and the SQL by hand; both return the properties of what they find.
+READS: dict[str, tuple[Callable[[GraphDatabase, Any], list[Any]], str]] = {
+    "nodes(type).where({key: value}).first()": (
+        lambda database, row: [database.nodes("Job").where({"url": row["url"]}).first()],
+        f"SELECT id, type, properties, created_at, updated_at FROM nodes WHERE type = 'Job' AND {KEY} = ?",  # noqa: S608
+    ),
+    "get_node(id)": (
+        lambda database, row: [database.get_node(row["from_id"])],
+        "SELECT id, type, properties, created_at, updated_at FROM nodes WHERE id = ?",
+    ),
+    "edges(type, from_id=id).exec()": (
+        lambda database, row: database.edges("POSTED_BY", from_id=row["from_id"]).exec(),
+        "SELECT id, type, properties, from_id, to_id FROM edges WHERE from_id = ? AND type = 'POSTED_BY'",
+    ),
+    "traverse(id, type, max_depth=1).nodes()": (
+        lambda database, row: database.traverse(row["from_id"], "POSTED_BY", max_depth=1).nodes(),
+        "SELECT n.* FROM edges AS e JOIN nodes AS n ON n.id = e.to_id WHERE e.from_id = ? AND e.type = 'POSTED_BY'",
+    ),
+}
+
+
+def print_reads(arguments: argparse.Namespace, size: int = 20_000, count: int = 5_000) -> None:
+    """Print the time of lookups by key and of one hop, beside SQL and `json.loads` by hand."""
+    print(f"\n| {count:,} reads of {size:,} nodes | merganser, µs | by hand, µs | ratio |\n|---|---|---|---|")
+    rows = [job | edge for job, edge in zip(jobs(size, 1), edges(size, 1), strict=True)][:: size // count]
+    with tempfile.TemporaryDirectory() as folder:
+        best = [[9e9, 9e9] for _ in READS]
+        companies = [("Company", {"name": f"company {place}"}) for place in range(COMPANIES)]
+        nodes = companies + [("Job", row) for row in jobs(size, 1)]
+        database, connection = ours(Path(folder, "ours.db")), by_hand(Path(folder, "by_hand.db"))
+        fill(Path(folder, "ours.db"), ours, nodes)
+        fill(Path(folder, "by_hand.db"), by_hand, nodes)
+        bulk_merge_edges(database, edges(size, 1))
+        bulk_merge_edges_by_hand(connection, edges(size, 1))
+        for _ in range(arguments.repeat):
+            for times, (name, (read, sql)) in zip(best, READS.items(), strict=True):
+                keys = [row["url" if "where" in name else "from_id"] for row in rows]
+                start = arguments.clock()
+                found = [[one.properties for one in read(database, row)] for row in rows]
+                middle = arguments.clock()
+                same = [[json.loads(one[2]) for one in connection.execute(sql, (key,)).fetchall()] for key in keys]
+                end = arguments.clock()
+                assert found == same
+                assert all(found)
+                times[:] = min(times[0], middle - start), min(times[1], end - middle)
+        database.close()
+        connection.close()
+    for name, (mine, other) in zip(READS, best, strict=True):
+        print(f"| `{name}` | {mine / count * 1e6:.1f} | {other / count * 1e6:.1f} | {mine / other:.2f} |", flush=True)
+
+
 PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
     "merges": print_merges,
     "scale": print_scale,
     "index": print_index,
+    "reads": print_reads,
     "peers": print_peers,
 }
 

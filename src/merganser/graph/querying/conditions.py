@@ -46,6 +46,8 @@ NO_CONDITIONS = PropertyConditions()
 def join_conditions(conditions: Iterable[Condition]) -> Condition:
     """Join conditions that must all hold."""
     given = tuple(conditions)
+    if len(given) == 1:
+        return given[0]
     sql = " AND ".join(condition.sql for condition in given) or "1"
     return Condition(sql, tuple(parameter for condition in given for parameter in condition.parameters))
 
@@ -156,7 +158,7 @@ def build_type_conditions(table: str, given: str | Sequence[str] | None) -> tupl
 
 def build_types_sql(table: str, given: str | Sequence[str] | None) -> str:
     """Build the SQL of `build_type_conditions`, which has no parameters."""
-    return join_conditions(build_type_conditions(table, given)).sql
+    return "1" if given is None else join_conditions(build_type_conditions(table, given)).sql
 
 
 def get_endpoint_columns(direction: str) -> tuple[tuple[str, str], ...]:

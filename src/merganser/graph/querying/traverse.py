@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from merganser.errors import InvalidArgumentError
@@ -74,8 +75,10 @@ class Traversal:
         check_ids(self.start_id)
         get_endpoint_columns(self.direction)
         build_types_sql("", self.node_type)
-        edges = build_type_conditions("e.", self.edge_type), build_conditions(self.edge_where, "edge_where", "e.")
-        object.__setattr__(self, "_edges", join_conditions((*edges[0], *edges[1])))
+        edges = build_type_conditions("e.", self.edge_type)
+        if self.edge_where is not None:
+            edges = (*edges, *build_conditions(self.edge_where, "edge_where", "e."))
+        object.__setattr__(self, "_edges", join_conditions(edges))
         check_integer("min_depth", self.min_depth, 1)
         if self.max_depth is not None:
             check_integer("max_depth", self.max_depth, self.min_depth)
@@ -83,6 +86,8 @@ class Traversal:
 
     def nodes(self) -> Nodes:
         """Read each node that is `min_depth` to `max_depth` edges from the start, nearest first, then by id."""
+        if self.max_depth == 1:
+            return Nodes(map(to_node, self._read_neighbours()))
         columns = ", ".join(f"n.{column}" for column in NODE_COLUMNS.split(", "))
         with self._fill_reached() as connection:
             rows = connection.execute(f"SELECT {columns} {self._build_result_sql()} ORDER BY r.depth, r.id").fetchall()
@@ -147,6 +152,15 @@ class Traversal:
             (path,) = read_paths(self._store, [(nodes, edges[1:])])
             return path
 
+    def _read_neighbours(self) -> list[Any]:
+        """Read the nodes one edge away, which needs no temporary table."""
+        statement = _build_neighbours_sql(self.direction, self._edges.sql, build_types_sql("n.", self.node_type))
+        rows = self._store.fetch_all(statement, (*self._repeat_parameters(self.start_id), self.start_id))
+        if not rows:
+            # A node that was deleted has no edges.
+            check_nodes(self._store, self.start_id)
+        return rows
+
     @contextmanager
     def _fill_reached(self, to_id: int | None = None) -> Iterator[sqlite3.Connection]:
         """Fill the temporary table with the nodes that are reached, up to the level of `to_id`."""
@@ -165,9 +179,9 @@ class Traversal:
             yield connection
             connection.execute(_CLEAR)
 
-    def _repeat_parameters(self, depth: int) -> tuple[Parameter, ...]:
+    def _repeat_parameters(self, first: int) -> tuple[Parameter, ...]:
         """Return the parameters of a step along edges, which every column that leads on needs."""
-        return (depth, *self._edges.parameters) * len(get_endpoint_columns(self.direction))
+        return (first, *self._edges.parameters) * len(get_endpoint_columns(self.direction))
 
     def _build_level_sql(self) -> str:
         reached = " UNION ALL ".join(
@@ -183,6 +197,15 @@ class Traversal:
             "FROM temp.merganser_reached AS r CROSS JOIN nodes AS n ON n.id = r.id "
             f"WHERE r.depth >= {self.min_depth} AND {nodes}"
         )
+
+
+@lru_cache(maxsize=256)
+def _build_neighbours_sql(direction: str, edges: str, nodes: str) -> str:
+    reached = " UNION ALL ".join(
+        f"SELECT e.{goal} FROM edges AS e WHERE e.{start} = ? AND {edges}"
+        for start, goal in get_endpoint_columns(direction)
+    )
+    return f"SELECT {NODE_COLUMNS} FROM nodes AS n WHERE n.id IN ({reached}) AND n.id <> ? AND {nodes} ORDER BY n.id"
 
 
 def read_paths(store: Store, found: Sequence[PathIds]) -> Paths:

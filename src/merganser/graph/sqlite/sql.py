@@ -129,6 +129,7 @@ def build_match_sql(type_: str, conditions: Iterable[tuple[str, str]], table: st
     )
 
 
+@lru_cache(maxsize=1024)
 def build_type_sql(type_: str, table: str = "") -> str:
     """Build the condition that a record has a type.
 

@@ -107,8 +107,10 @@ class Store:
         except sqlite3.Error as error:
             self.raise_graph_error(error)
         finally:
-            self._close_if_store_closed(held)
-        self._check_unchanged()
+            if self._closed:
+                held.close()
+        if self._opened_state is not None:
+            self._check_unchanged()
         return found
 
     def run_in_transaction(self, work: Callable[..., ResultT], *given: Any) -> ResultT:
@@ -126,7 +128,7 @@ class Store:
 
     def fetch_all(self, statement: str, parameters: Sequence[Parameter] = ()) -> list[Any]:
         """Run a statement, and return its rows."""
-        return self.run(lambda: self.connection.execute(statement, parameters).fetchall())
+        return self.run(_fetch_all, self._get_connection().connection, statement, parameters)
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
@@ -308,6 +310,10 @@ _SAVEPOINT = ("SAVEPOINT merganser", ("ROLLBACK TO merganser", "RELEASE merganse
 # Connections of a parent process, kept open here: closing one would delete files that the parent uses.
 _inherited_connections: list[sqlite3.Connection] = []
 _process_id = os.getpid()
+
+
+def _fetch_all(connection: sqlite3.Connection, statement: str, parameters: Sequence[Parameter]) -> list[Any]:
+    return connection.execute(statement, parameters).fetchall()
 
 
 def _make_fork_error() -> GraphError:
