@@ -338,3 +338,20 @@ def test_large_batches_are_split_and_small_ones_kept() -> None:
     assert pieces[-1].num_rows == 1
     assert pa.Table.from_batches(pieces).equals(pa.Table.from_batches([text, few]))
     assert len(list(under_test.split_batches([pa.record_batch({"n": np.arange(3 * TARGET_CHUNK_ROWS)})]))) == 3
+
+
+@pytest.mark.slow
+def test_no_row_is_lost_where_strings_take_more_than_two_gigabytes() -> None:
+    # Arrow leaves them in several chunks. The first batch is too small to be passed on alone.
+    size, rows = 511 << 20, 4
+    offsets = pa.py_buffer((np.arange(rows + 1) * size).astype(np.int32))
+    large = pa.Array.from_buffers(pa.string(), rows, [None, offsets, pa.py_buffer(bytes(rows * size))])
+    strings = [pa.array(["x" * (7 << 20)]), large]
+    batches = [
+        pa.record_batch({"s": one, "n": np.arange(len(one)) + first})
+        for one, first in zip(strings, (0, 1), strict=True)
+    ]
+    coalesced = coalesce_batches(batches, batches[0].schema)
+    assert [number for batch in coalesced for number in batch.column("n").to_pylist()] == [0, 1, 2, 3, 4]
+    aligned = align_chunks(pa.table({"s": pa.chunked_array(strings), "n": np.arange(rows + 1)}))
+    assert [len(chunk) for chunk in aligned["n"].chunks] == [len(chunk) for chunk in aligned["s"].chunks]

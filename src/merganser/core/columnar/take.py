@@ -65,7 +65,10 @@ def align_chunks(table: pa.Table) -> pa.Table:
     """Give all columns the same chunks, none of them small, copying only if necessary."""
     widest = max((column.num_chunks for column in table.columns), default=0)
     if widest * TARGET_CHUNK_ROWS > table.num_rows + TARGET_CHUNK_ROWS:
-        return table.combine_chunks()
+        table = table.combine_chunks()
+    # Arrow leaves strings of more than 2 GB in several chunks, and other columns in one.
+    if max((column.num_chunks for column in table.columns), default=0) < 2:  # noqa: PLR2004  one chunk, or none
+        return table
     return pa.Table.from_batches(table.to_batches(), table.schema)
 
 
@@ -85,14 +88,15 @@ def coalesce_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> It
         pending.append(batch)
         count, size = count + batch.num_rows, size + batch.nbytes
         if count >= TARGET_CHUNK_ROWS or (size >= TARGET_CHUNK_BYTES and count):
-            yield _concat_batches(pending, schema)
+            yield from _concat_batches(pending, schema)
             pending, count, size = [], 0, 0
     if count:
-        yield _concat_batches(pending, schema)
+        yield from _concat_batches(pending, schema)
 
 
-def _concat_batches(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches, schema).combine_chunks().to_batches()[0]
+def _concat_batches(batches: list[pa.RecordBatch], schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Merge batches into one, or into several if their strings take more than 2 GB."""
+    return batches if len(batches) == 1 else pa.Table.from_batches(batches, schema).combine_chunks().to_batches()
 
 
 def _get_chunk(table: pa.Table, number: int) -> pa.RecordBatch:
