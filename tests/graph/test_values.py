@@ -367,7 +367,7 @@ def test_times_of_numpy_are_times(db: GraphDatabase, value: Any, stored: str) ->
     [
         np.datetime64("2026-01-02T03:04:05.000000001", "ns"),
         pd.Timestamp("2026-01-02T03:04:05.000000001"),
-        np.datetime64("NaT"),
+        np.datetime64("NaT", "s"),
         np.datetime64(20_000, "Y"),
     ],
 )
