@@ -231,8 +231,9 @@ def find_duplicate_keys(table: pa.Table, keys: Sequence[str], limit: int) -> tup
 
 def drop_duplicate_rows(table: pa.Table) -> pa.Table:
     """Keep the first of equal rows, in table order, which grouping alone does not keep."""
-    numbered = table.append_column(SOURCE_ROW, number_rows(table.num_rows))
-    first = numbered.group_by(table.column_names, use_threads=False).aggregate([(SOURCE_ROW, "min")])
+    names = name_key_columns(table.num_columns)
+    numbered = table.rename_columns(names).append_column(SOURCE_ROW, number_rows(table.num_rows))
+    first = numbered.group_by(names, use_threads=False).aggregate([(SOURCE_ROW, "min")])
     return table.take(np.sort(first.column(f"{SOURCE_ROW}_min").to_numpy()))
 
 
