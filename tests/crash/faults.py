@@ -232,8 +232,9 @@ class DatasetFolder:
         filesystem, _ = fsspec.core.url_to_fs(self.path)
         found = filesystem.find(self.control) if filesystem.exists(self.control) else []
         names = {path: path.rpartition("/")[2] for path in found}
-        expected = (INSIDE, BESIDE, LEASE, BEAT)
-        return sorted(path for path, name in names.items() if not name.startswith(expected))
+        return sorted(
+            path for path, name in names.items() if name not in (INSIDE, BESIDE) and not name.startswith((LEASE, BEAT))
+        )
 
     def expire_lease(self) -> None:
         """Let a lease that outlived its failed holder run out at once."""
