@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MUTATED = Path(__file__).parent / "mutated.py"
 # Two thousand of five files; DuckDB reads its own way, but takes ten times longer to start.
-MUTATIONS = {"arrow": 400, "duckdb": 30}
+MUTATIONS = {"arrow": 200, "duckdb": 20}
 ROWS = 12
 TABLE = pa.table(
     {

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Iterator
 
-WRITERS, MERGES = 8, 50
+WRITERS, MERGES = 8, 20
 KINDS = ["local", "memory"]
 
 
@@ -98,7 +98,7 @@ for key in range(first, first + merges):
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_eight_processes_with_fifty_merges_each_all_get_the_lock(lake: str) -> None:
+def test_eight_processes_with_twenty_merges_each_all_get_the_lock(lake: str) -> None:
     # C5: with the default lock_timeout
     place = make_dataset_folder("local", lake)
     with contextlib.ExitStack() as running:
@@ -112,7 +112,7 @@ def test_eight_processes_with_fifty_merges_each_all_get_the_lock(lake: str) -> N
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_eight_threads_with_fifty_merges_each_all_get_the_lock(place: DatasetFolder) -> None:
+def test_eight_threads_with_twenty_merges_each_all_get_the_lock(place: DatasetFolder) -> None:
     # C5, C6
 
     def work(number: int) -> None:
