@@ -32,7 +32,7 @@ def might_match(bounds: pa.Table, keys: pa.Table) -> npt.NDArray[np.bool_]:
     ]
     if not np.logical_and.reduce([column.overlaps() for column in columns]).any():
         return answer
-    widths = np.stack([column.end - column.start for column in columns])
+    widths = np.stack([end - start for start, end in (column.places for column in columns)])
     narrowest = widths.argmin(axis=0)
     some = widths.min(axis=0) > 0
     if len(columns) == 1:
@@ -41,7 +41,8 @@ def might_match(bounds: pa.Table, keys: pa.Table) -> npt.NDArray[np.bool_]:
     # A composite key needs one row that fits every column: test only the rows that fit the most selective one.
     for group in np.flatnonzero(some).tolist():
         selective = columns[narrowest[group]]
-        rows = selective.order[selective.start[group] : selective.end[group]]
+        start, end = selective.places
+        rows = selective.order[start[group] : end[group]]
         others = [column for column in columns if column is not selective]
         answer[group] = _has_fitting_row(rows, others, group)
     return answer
@@ -90,14 +91,10 @@ class _RankedColumn:
         return np.argsort(self.ranks, kind="stable")
 
     @cached_property
-    def start(self) -> npt.NDArray[np.int64]:
-        """The place in this order of the first key inside each bounds."""
-        return np.searchsorted(self.ranks[self.order], self.low, side="left")
-
-    @cached_property
-    def end(self) -> npt.NDArray[np.int64]:
-        """The place after the last one."""
-        return np.searchsorted(self.ranks[self.order], self.high, side="right")
+    def places(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The places in this order of the first key inside each bounds, and after the last one."""
+        ordered = self.ranks[self.order]
+        return np.searchsorted(ordered, self.low, side="left"), np.searchsorted(ordered, self.high, side="right")
 
 
 def _is_null(column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
