@@ -264,8 +264,10 @@ def test_every_error_is_importable_from_merganser() -> None:
         assert getattr(merganser, name) is getattr(errors, name)
 
 
-def test_windows_is_refused_in_one_sentence_when_a_dataset_is_first_used() -> None:
-    code = "import fsspec, numpy, pyarrow.dataset, sys\nsys.platform = 'win32'\nimport merganser\nmerganser.merge"
+@pytest.mark.parametrize("name", ["merge", "DuckDBDatasetIO"])
+def test_windows_is_refused_in_one_sentence_when_a_dataset_is_first_used(name: str) -> None:
+    without = "sys.platform, sys.modules['fcntl'], sys.modules['resource'] = 'win32', None, None"
+    code = f"import fsspec, numpy, pyarrow.dataset, sys\n{without}\nimport merganser\nmerganser.{name}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert "MissingExtraError: merganser does not run on Windows, " in done.stderr.splitlines()[-1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import time
 from collections import deque
 from collections.abc import Sized
@@ -23,7 +22,6 @@ READ_THREADS = 8
 _WORK_THREADS = min(4, WORKERS)  # more than there are cores would only take turns
 _WAIT_THRESHOLD_SECONDS = 0.0005  # a read from disk takes at least this long; one from the page cache a tenth of it
 _WORK_THRESHOLD_SECONDS = 0.005  # work below this is not worth a thread
-_USAGE = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)  # macOS counts for the whole process only
 _MAX_SUBMISSIONS = 512  # a submission takes as long as a footer from the page cache
 _MIN_SHARE_BYTES = 1 << 18  # columns of fewer bytes are not worth a thread
 
@@ -97,7 +95,11 @@ def _measure_wait() -> float:
 
 def _count_blocks() -> int:
     """Count how often this thread waited for something other than a processor, which threads cannot give it."""
-    return resource.getrusage(_USAGE).ru_nvcsw
+    # Windows, which is refused with the reason once a dataset is named, has no such module.
+    import resource  # noqa: PLC0415
+
+    # macOS counts for the whole process only.
+    return resource.getrusage(getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)).ru_nvcsw
 
 
 def open_pool(tasks: int, workers: int, name: str) -> Executor:
